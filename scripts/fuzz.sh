@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Builds the libFuzzer targets and runs each for SECONDS on its kept corpus: scripts/fuzz.sh [SECONDS] [TARGET...]
+# New inputs stay in a temporary folder; a crash fails the script and leaves its input in build/fuzz/crashes.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+seconds=${1:-60}
+shift || true
+cmake --preset fuzz -DETE_BENCHMARKS=OFF -DETE_TESTS=ON >/dev/null
+ninja -C build/fuzz fuzz_targets
+
+crashes=$PWD/build/fuzz/crashes
+mkdir -p "$crashes"
+found=$(mktemp -d)
+trap 'rm -rf "$found"' EXIT
+targets=("$@")
+if [[ ${#targets[@]} -eq 0 ]]; then
+  for binary in build/fuzz/bin/fuzz/*; do targets+=("$(basename "$binary")"); done
+fi
+for target in "${targets[@]}"; do
+  echo "fuzzing $target for $seconds s"
+  mkdir -p "$found/$target"
+  "build/fuzz/bin/fuzz/$target" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=3000 -print_final_stats=1 \
+    -artifact_prefix="$crashes/$target-" "$found/$target" "tests/fuzz/corpus/$target" >"$found/$target.log" 2>&1 ||
+    { tail -50 "$found/$target.log"; echo "fuzz.sh: $target failed; its input is in $crashes" >&2; exit 1; }
+  grep -E "stat::number_of_executed_units" "$found/$target.log" || true
+done

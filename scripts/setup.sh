@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Installs what the build needs on Debian 12, and only what is missing. With --ci also what the checks need.
+set -euo pipefail
+
+packages=(
+  g++ cmake ninja-build ccache pkg-config python3 python3-pip ca-certificates
+  libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev
+  libabsl-dev libc-ares-dev libre2-dev libssl-dev zlib1g-dev
+  libsentencepiece-dev libpcre2-dev libutf8proc-dev
+  nlohmann-json3-dev libspdlog-dev libcli11-dev
+  libgtest-dev libgmock-dev libbenchmark-dev
+)
+if [[ "${1:-}" == "--ci" ]]; then
+  packages+=(git clang clang-format clang-tidy libclang-rt-14-dev)
+fi
+
+missing=()
+for package in "${packages[@]}"; do
+  if [[ "$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null)" != installed ]]; then
+    missing+=("$package")
+  fi
+done
+if [[ ${#missing[@]} -eq 0 ]]; then exit 0; fi
+
+as_root=()
+if [[ $EUID -ne 0 ]]; then
+  if ! command -v sudo >/dev/null; then
+    echo "setup.sh: these packages are missing and installing them needs root: ${missing[*]}" >&2
+    exit 1
+  fi
+  as_root=(sudo)
+fi
+echo "setup.sh: installing ${missing[*]}" >&2
+"${as_root[@]}" apt-get update -qq
+DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >&2

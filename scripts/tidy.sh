@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# clang-tidy on the files changed since REVISION (default: the newest commit that is a day older than HEAD; all of them
+# when there is none). Uses the compile commands of the release build.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+head_time=$(git log -1 --format=%ct)
+base=${1:-$(git rev-list -1 --before="$((head_time - 86400))" HEAD)}
+if [[ -n "$base" ]]; then
+  mapfile -t files < <(git diff --name-only --diff-filter=d "$base" -- '*.cc')
+else
+  mapfile -t files < <(git ls-files '*.cc')
+fi
+known=()
+for file in "${files[@]}"; do
+  if grep -q "\"file\": \"$PWD/$file\"" build/release/compile_commands.json; then known+=("$file"); fi
+done
+if [[ ${#known[@]} -eq 0 ]]; then
+  echo "tidy.sh: no changed file is part of the release build"
+  exit 0
+fi
+echo "tidy.sh: ${#known[@]} files"
+printf '%s\n' "${known[@]}" | xargs -P "$(nproc)" -n 2 clang-tidy -p build/release --quiet 2>/dev/null
