@@ -4,11 +4,12 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
-// A device runs work on ordered streams and moves bytes. The CPU device behaves like a GPU: each stream is one
-// worker thread with a queue, copies are asynchronous, and only events order one stream against another. So the
-// same overlap code runs, and is tested, without a GPU. Streams are always explicit arguments.
+// A device runs work on ordered streams and moves bytes. The CPU device behaves like a GPU: each stream is
+// one worker thread with a queue, copies are asynchronous, and only events order one stream against another.
+// So the same overlap code runs, and is tested, without a GPU. Streams are always explicit arguments.
 
 namespace ete {
 
@@ -26,17 +27,20 @@ struct DeviceInfo {
   bool shares_host_memory = false;  // true: a host pointer may be used as a device pointer, no copy needed
 };
 
-// An ordered queue of work. Work submitted to one stream runs in order; two streams are unordered unless an Event
-// orders them. Errors of asynchronous work surface at the next synchronize() as Error.
+// An ordered queue of work. Work submitted to one stream runs in order; two streams are unordered unless an
+// Event orders them. Errors of asynchronous work surface at the next synchronize() as Error: what threw in
+// host_async is kept, later work of that stream is skipped until synchronize() has rethrown it; events of the
+// stream still complete.
 class Stream {
  public:
   virtual ~Stream() = default;
-  virtual void synchronize() = 0;  // blocks the caller until everything submitted so far is done; rethrows its error
+  virtual void
+  synchronize() = 0;  // blocks the caller until everything submitted so far is done; rethrows its error
 };
 
-// A point in a stream. record() marks "after everything submitted to `stream` so far"; wait() makes later work of
-// `stream` wait for the last recorded point. An event never recorded is complete. Re-recording replaces the point;
-// a wait already submitted keeps the point that it saw.
+// A point in a stream. record() marks "after everything submitted to `stream` so far"; wait() makes later
+// work of `stream` wait for the last recorded point. An event never recorded is complete. Re-recording
+// replaces the point; a wait already submitted keeps the point that it saw.
 class Event {
  public:
   virtual ~Event() = default;
@@ -93,9 +97,11 @@ class Device {
   virtual DeviceInfo info() const = 0;
   virtual std::unique_ptr<Stream> create_stream(const std::string& name) = 0;  // name shows in debuggers
   virtual std::unique_ptr<Event> create_event() = 0;
-  // Throws Error(resource_exhausted) with the figure. Contents are undefined (zero on first touch for the CPU).
+  // Throws Error(resource_exhausted) with the figure. Contents are undefined (zero on first touch for the
+  // CPU).
   virtual Buffer allocate(size_t bytes, MemorySpace space) = 0;
-  // dst and src in either space; host memory must be pinned for the copy to overlap. Both stay alive until done.
+  // dst and src in either space; host memory must be pinned for the copy to overlap. Both stay alive until
+  // done.
   virtual void copy_async(Stream& stream, void* dst, const void* src, size_t bytes) = 0;
   // Runs `work` on a host thread when the stream reaches it. On the CPU device this is how ops are launched.
   virtual void host_async(Stream& stream, std::function<void()> work) = 0;
@@ -108,8 +114,8 @@ struct DeviceOptions {
   int threads = 0;              // pool size of the CPU device; 0: the machine's cores
 };
 
-// The only place that chooses a device. Throws Error(invalid_argument) on an unknown name, Error(unavailable) when
-// the named device does not work, saying why.
+// The only place that chooses a device. Throws Error(invalid_argument) on an unknown name, Error(unavailable)
+// when the named device does not work, saying why.
 std::unique_ptr<Device> make_device(const DeviceOptions& options);
 
 // Every device that make_device would accept, working or not: (name, "ok" or why not).

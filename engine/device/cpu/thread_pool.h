@@ -11,8 +11,9 @@
 
 namespace ete {
 
-// A persistent pool for fork-join loops inside one op. The caller takes part as worker 0; `size() - 1` threads help.
-// Between loops a helper spins at most 50 us, then parks. One loop at a time: calls from two threads serialise.
+// A persistent pool for fork-join loops inside one op. The caller takes part as worker 0; `size() - 1`
+// threads help. Between loops a helper spins at most 50 us, then parks. One loop at a time: calls from two
+// threads serialise.
 class ThreadPool {
  public:
   explicit ThreadPool(int threads);  // at least 1
@@ -22,10 +23,11 @@ class ThreadPool {
 
   int size() const { return static_cast<int>(helpers_.size()) + 1; }
 
-  // Calls body(task, worker) once for each task in [0, tasks), tasks handed out dynamically in ascending order;
-  // worker in [0, size()). Returns when all are done. After an exception no further task starts, and the first one
-  // is rethrown. Must not be nested: Error(internal). Which worker runs a task must not change what the task
-  // computes (I3). A loop never waits for a helper that has not joined it, so a parked pool costs a wake-up only.
+  // Calls body(task, worker) once for each task in [0, tasks), tasks handed out dynamically in ascending
+  // order; worker in [0, size()). Returns when all are done. After an exception no further task starts, and
+  // the first one is rethrown. Must not be nested: Error(internal). Which worker runs a task must not change
+  // what the task computes (I3). A loop never waits for a helper that has not joined it, so a parked pool
+  // costs a wake-up only.
   void parallel_for(int64_t tasks, const std::function<void(int64_t task, int worker)>& body);
 
  private:

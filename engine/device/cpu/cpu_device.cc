@@ -1,0 +1,109 @@
+#include "engine/device/cpu/cpu_device.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "engine/base/error.h"
+#include "engine/device/cpu/cpu_features.h"
+#include "engine/device/cpu/cpu_stream.h"
+
+namespace ete {
+
+namespace {
+
+constexpr int kMaxThreads = 1024;
+constexpr size_t kAlignment = 64;
+constexpr size_t kHugePage = size_t{2} << 20;  // from here on allocations are mappings of huge pages
+
+size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+int pool_size(int threads) {
+  if (threads < 0 || threads > kMaxThreads) {
+    throw Error(ErrorCode::invalid_argument, "threads: " + std::to_string(threads) +
+                                                 "; accepted: 0 (the machine's cores) to " +
+                                                 std::to_string(kMaxThreads));
+  }
+  if (threads > 0) return threads;
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMaxThreads);
+}
+
+// Large: a mapping whose pages are zero and huge where the kernel has them. Null when there is no room.
+std::byte* map_pages(size_t bytes) {
+  void* data =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (data == MAP_FAILED) return nullptr;
+  // Only a hint: a kernel without huge pages serves small ones.
+  (void)madvise(data, bytes, MADV_HUGEPAGE);
+  return static_cast<std::byte*>(data);
+}
+
+std::string capability() {
+  const CpuFeatures features = cpu_features();
+  if (features.vnni) return "vnni";
+  if (features.avx512) return "avx512";
+  return features.avx2 ? "avx2" : "plain";
+}
+
+}  // namespace
+
+CpuDevice::CpuDevice(int threads) : pool_(pool_size(threads)) {}
+
+DeviceInfo CpuDevice::info() const {
+  DeviceInfo info;
+  info.kind = DeviceKind::cpu;
+  info.name = cpu_name();
+  info.capability = capability();
+  info.total_bytes = ram_total_bytes();
+  info.free_bytes = ram_free_bytes();
+  info.shares_host_memory = true;
+  return info;
+}
+
+std::unique_ptr<Stream> CpuDevice::create_stream(const std::string& name) {
+  return std::make_unique<CpuStream>(name);
+}
+
+std::unique_ptr<Event> CpuDevice::create_event() { return std::make_unique<CpuEvent>(); }
+
+Buffer CpuDevice::allocate(size_t bytes, MemorySpace space) {
+  if (bytes == 0) return {};
+  const size_t total = ram_total_bytes();
+  const size_t promised = promised_->device + promised_->host;
+  const size_t left = total - std::min(total, promised);
+  if (bytes > left) {
+    throw Error(ErrorCode::resource_exhausted, "RAM: " + std::to_string(bytes) + " bytes asked, " +
+                                                   std::to_string(left) + " of " + std::to_string(total) +
+                                                   " not yet given out");
+  }
+  const bool mapped = bytes >= kHugePage;
+  const size_t rounded = round_up(bytes, mapped ? kHugePage : kAlignment);
+  auto* data = mapped ? map_pages(rounded) : static_cast<std::byte*>(std::aligned_alloc(kAlignment, rounded));
+  if (data == nullptr) {
+    throw Error(ErrorCode::resource_exhausted,
+                "RAM: the system refused " + std::to_string(rounded) + " bytes: " + std::strerror(errno));
+  }
+  std::atomic<size_t> Promised::*counter = space == MemorySpace::device ? &Promised::device : &Promised::host;
+  (*promised_.*counter) += bytes;
+  return Buffer(data, bytes, [promised_now = promised_, counter, bytes, rounded, mapped](std::byte* freed) {
+    if (mapped) {
+      munmap(freed, rounded);
+    } else {
+      std::free(freed);
+    }
+    (*promised_now.*counter) -= bytes;
+  });
+}
+
+void CpuDevice::copy_async(Stream& stream, void* dst, const void* src, size_t bytes) {
+  as_cpu_stream(stream).submit_work([dst, src, bytes] { std::memcpy(dst, src, bytes); });
+}
+
+void CpuDevice::host_async(Stream& stream, std::function<void()> work) {
+  as_cpu_stream(stream).submit_work(std::move(work));
+}
+
+}  // namespace ete

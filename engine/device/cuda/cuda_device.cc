@@ -1,0 +1,208 @@
+#include "engine/device/cuda/cuda_device.h"
+
+#include <atomic>
+#include <mutex>
+
+#include "engine/base/check.h"
+#include "engine/device/cuda/cuda_check.h"
+
+namespace ete {
+
+void cuda_failed(const char* file, int line, const char* call, cudaError_t error) {
+  const ErrorCode code =
+      error == cudaErrorMemoryAllocation ? ErrorCode::resource_exhausted : ErrorCode::internal;
+  throw Error(code, std::string(file) + ":" + std::to_string(line) + ": " + call + ": " +
+                        cudaGetErrorName(error) + ": " + cudaGetErrorString(error));
+}
+
+namespace {
+
+// What work of host_async threw. CUDA's callback thread must not unwind, so the stream carries it to
+// synchronize().
+class HostError {
+ public:
+  void keep(std::exception_ptr error) {
+    std::lock_guard lock(mutex_);
+    if (!error_) error_ = std::move(error);
+  }
+  bool is_set() {
+    std::lock_guard lock(mutex_);
+    return error_ != nullptr;
+  }
+  std::exception_ptr take() {
+    std::lock_guard lock(mutex_);
+    return std::exchange(error_, nullptr);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::exception_ptr error_;
+};
+
+class CudaStream final : public Stream {
+ public:
+  CudaStream() { CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)); }
+  ~CudaStream() override {
+    // Work in flight may still use host_error_; a failed device says so at its next checked call.
+    (void)cudaStreamSynchronize(stream_);
+    (void)cudaStreamDestroy(stream_);
+  }
+  void synchronize() override {
+    CUDA_CHECK(cudaStreamSynchronize(stream_));
+    if (std::exception_ptr error = host_error_.take()) std::rethrow_exception(error);
+  }
+  cudaStream_t get() const { return stream_; }
+  HostError& host_error() { return host_error_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+  HostError host_error_;
+};
+
+CudaStream& as_cuda_stream(Stream& stream) {
+  auto* cuda = dynamic_cast<CudaStream*>(&stream);
+  CHECK(cuda != nullptr, "a stream of another device");
+  return *cuda;
+}
+
+class CudaEvent final : public Event {
+ public:
+  CudaEvent() { CUDA_CHECK(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming)); }
+  ~CudaEvent() override { (void)cudaEventDestroy(event_); }
+  void record(Stream& stream) override { CUDA_CHECK(cudaEventRecord(event_, as_cuda_stream(stream).get())); }
+  void wait(Stream& stream) override {
+    CUDA_CHECK(cudaStreamWaitEvent(as_cuda_stream(stream).get(), event_, 0));
+  }
+  void synchronize() override { CUDA_CHECK(cudaEventSynchronize(event_)); }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+struct HostCall {
+  std::function<void()> work;
+  HostError* error;
+};
+
+void run_host_call(void* data) {
+  const std::unique_ptr<HostCall> call(static_cast<HostCall*>(data));
+  if (call->error->is_set()) return;
+  try {
+    call->work();
+  } catch (...) {
+    call->error->keep(std::current_exception());
+  }
+}
+
+class CudaDevice final : public Device {
+ public:
+  explicit CudaDevice(int ordinal) : ordinal_(ordinal) {
+    CUDA_CHECK(cudaSetDevice(ordinal));
+    CUDA_CHECK(cudaGetDeviceProperties(&properties_, ordinal));
+    CUDA_CHECK(cudaFree(nullptr));  // creates the context now, so that a GPU that does not work says so here
+  }
+
+  DeviceInfo info() const override {
+    DeviceInfo info;
+    info.kind = DeviceKind::cuda;
+    info.ordinal = ordinal_;
+    info.name = properties_.name;
+    info.capability = "sm_" + std::to_string(properties_.major) + std::to_string(properties_.minor);
+    CUDA_CHECK(cudaMemGetInfo(&info.free_bytes, &info.total_bytes));
+    return info;
+  }
+
+  std::unique_ptr<Stream> create_stream(const std::string&) override {
+    return std::make_unique<CudaStream>();
+  }
+  std::unique_ptr<Event> create_event() override { return std::make_unique<CudaEvent>(); }
+
+  Buffer allocate(size_t bytes, MemorySpace space) override {
+    if (bytes == 0) return {};
+    void* data = nullptr;
+    if (space == MemorySpace::host) {
+      refuse_unless(cudaHostAlloc(&data, bytes, cudaHostAllocDefault), bytes, "pinned host memory");
+      return Buffer(static_cast<std::byte*>(data), bytes,
+                    [](std::byte* freed) { (void)cudaFreeHost(freed); });
+    }
+    refuse_unless(cudaMalloc(&data, bytes), bytes, "device memory");
+    *allocated_ += bytes;
+    return Buffer(static_cast<std::byte*>(data), bytes, [allocated = allocated_, bytes](std::byte* freed) {
+      (void)cudaFree(freed);
+      *allocated -= bytes;
+    });
+  }
+
+  void copy_async(Stream& stream, void* dst, const void* src, size_t bytes) override {
+    CUDA_CHECK(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, as_cuda_stream(stream).get()));
+  }
+
+  void host_async(Stream& stream, std::function<void()> work) override {
+    CudaStream& cuda = as_cuda_stream(stream);
+    auto call = std::make_unique<HostCall>(HostCall{std::move(work), &cuda.host_error()});
+    CUDA_CHECK(cudaLaunchHostFunc(cuda.get(), run_host_call, call.get()));
+    (void)call.release();  // run_host_call owns it
+  }
+
+  size_t allocated_bytes() const override { return *allocated_; }
+
+ private:
+  void refuse_unless(cudaError_t result, size_t bytes, const char* what) const {
+    if (result == cudaSuccess) return;
+    (void)cudaGetLastError();  // an allocation that failed is not sticky, but stays as "last error"
+    size_t free_bytes = 0;
+    size_t total_bytes = 0;
+    CUDA_CHECK(cudaMemGetInfo(&free_bytes, &total_bytes));
+    throw Error(ErrorCode::resource_exhausted, "cuda:" + std::to_string(ordinal_) + ": " +
+                                                   std::to_string(bytes) + " bytes of " + what + ": " +
+                                                   cudaGetErrorString(result) +
+                                                   "; device memory free: " + std::to_string(free_bytes));
+  }
+
+  int ordinal_;
+  cudaDeviceProp properties_{};
+  std::shared_ptr<std::atomic<size_t>> allocated_ = std::make_shared<std::atomic<size_t>>(0);
+};
+
+int cuda_device_count() {
+  int count = 0;
+  const cudaError_t result = cudaGetDeviceCount(&count);
+  if (result == cudaErrorNoDevice) return 0;
+  CUDA_CHECK(result);
+  return count;
+}
+
+}  // namespace
+
+std::unique_ptr<Device> make_cuda_device(int ordinal) {
+  const std::string name = "cuda:" + std::to_string(ordinal);
+  try {
+    const int count = cuda_device_count();
+    if (ordinal < count) return std::make_unique<CudaDevice>(ordinal);
+    throw Error(ErrorCode::unavailable, std::to_string(count) + " GPUs here");
+  } catch (const Error& error) {
+    throw Error(ErrorCode::unavailable, "device: " + name + ": " + error.what());
+  }
+}
+
+std::vector<std::pair<std::string, std::string>> list_cuda_devices() {
+  std::vector<std::pair<std::string, std::string>> devices;
+  try {
+    const int count = cuda_device_count();
+    for (int ordinal = 0; ordinal < count; ++ordinal) {
+      std::string status = "ok";
+      try {
+        make_cuda_device(ordinal);
+      } catch (const Error& error) {
+        status = error.what();
+      }
+      devices.emplace_back("cuda:" + std::to_string(ordinal), status);
+    }
+    if (count == 0) devices.emplace_back("cuda", "no GPU here");
+  } catch (const Error& error) {
+    devices.emplace_back("cuda", error.what());
+  }
+  return devices;
+}
+
+}  // namespace ete
