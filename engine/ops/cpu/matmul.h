@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/device/cpu/thread_pool.h"
+#include "engine/ops/ops.h"
+
+// y = W x over packed weights, on the host. Each output element has one fixed order of reduction over K per
+// (family, math, kind): it depends neither on m, nor on row ranges, nor on the number of threads (I3).
+//
+// Decode kernels read a panel once for up to four rows of x and dot it as stored; the block's scale
+// multiplies the block's partial sum. Prefill kernels expand a panel's K-range to f32 and run a
+// register-blocked outer product over it (Goto and van de Geijn 2008).
+
+namespace ete {
+
+// Runs now, on the calling thread and the pool. x [m, x_stride], x_stride >= cols of every w (all the same);
+// x is not read past cols. Error(invalid_argument) when the family does not run here or not with this math.
+void matmul_cpu(ThreadPool& pool, KernelFamily family, Math math, RowKind kind, const float* x,
+                int64_t x_stride, int64_t m, const std::vector<MatmulOutput>& outputs);
+
+// What this processor runs, the best last; never empty: `plain` runs everywhere.
+std::vector<KernelFamily> supported_families(Math math = Math::exact);
+KernelFamily best_matmul_family(Math math = Math::exact);
+
+// The family itself, or the best one for `automatic`. Error(invalid_argument) naming what runs here.
+KernelFamily resolve_matmul_family(KernelFamily family, Math math);
+
+}  // namespace ete
