@@ -1,0 +1,40 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/models/model_config.h"
+
+// The gate of invariant I7: every key of a model's configuration is wired, known to be harmless, or the model
+// is refused naming key and value. The tables of keys are in capability.cc.
+
+namespace ete {
+
+class CapabilityGate {
+ public:
+  // `accept_unknown`: keys (or names of unused tensors) that the user accepts all the same.
+  explicit CapabilityGate(std::vector<std::string> accept_unknown = {});
+
+  // A key of config.json, "sliding_window" or "rope_scaling.factor"; `rope_type` is the value that rules the
+  // keys of the rope object. Error(unsupported) naming key and value.
+  void judge_hf(Family family, const std::string& key, const std::string& value,
+                std::string_view rope_type = "");
+  // A key of GGUF metadata; `arch` is general.architecture.
+  void judge_gguf(Family family, std::string_view arch, const std::string& key, const std::string& value);
+  // A tensor that the model does not use: rotary tables are harmless, others are refused.
+  void judge_unused_tensor(const std::string& name, const std::string& file);
+
+  // Everything that was judged. Error(invalid_argument) when an accept_unknown name met no key of this model.
+  std::vector<CapabilityEntry> finish();
+
+ private:
+  void record(const std::string& key, const std::string& value, const char* verdict);
+  void accept_or_refuse(const std::string& key, const std::string& value, const std::string& why);
+
+  std::vector<std::string> accept_unknown_;
+  std::vector<std::string> accepted_;
+  std::vector<CapabilityEntry> entries_;
+};
+
+}  // namespace ete

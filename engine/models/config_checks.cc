@@ -1,0 +1,53 @@
+#include "engine/models/config_checks.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/base/error.h"
+
+namespace ete {
+namespace {
+
+[[noreturn]] void refuse(const std::string& file, const std::string& what) {
+  throw Error(ErrorCode::invalid_argument, file + ": " + what);
+}
+
+}  // namespace
+
+void check_geometry(ModelConfig& config, const std::string& file) {
+  if (config.head_dim == 0) {
+    if (config.hidden_size % config.num_attention_heads != 0) {
+      refuse(file, "hidden_size " + std::to_string(config.hidden_size) +
+                       " is not a multiple of num_attention_heads " +
+                       std::to_string(config.num_attention_heads) + ", and head_dim is not given");
+    }
+    config.head_dim = config.hidden_size / config.num_attention_heads;
+  }
+  if (config.head_dim % 2 != 0 || config.head_dim < kHeadDimRange.min ||
+      config.head_dim > kHeadDimRange.max) {
+    refuse(file, "head_dim " + std::to_string(config.head_dim) + " must be even and from " +
+                     std::to_string(kHeadDimRange.min) + " to " + std::to_string(kHeadDimRange.max));
+  }
+  if (config.num_attention_heads % config.num_key_value_heads != 0) {
+    refuse(file, "num_attention_heads " + std::to_string(config.num_attention_heads) +
+                     " is not a multiple of num_key_value_heads " +
+                     std::to_string(config.num_key_value_heads));
+  }
+  if (!(config.rms_norm_eps > 0 && config.rms_norm_eps < 1)) {
+    refuse(file, "rms_norm_eps " + std::to_string(config.rms_norm_eps) + " must lie between 0 and 1");
+  }
+}
+
+void check_positive(double value, const std::string& field, const std::string& file) {
+  if (!(value > 0) || !std::isfinite(static_cast<float>(value))) {
+    refuse(file, field + " is " + std::to_string(value) + ", but must be positive and finite");
+  }
+}
+
+void add_eos_token_id(ModelConfig& config, int64_t id) {
+  const auto eos = static_cast<int32_t>(id);
+  auto& ids = config.eos_token_ids;
+  if (std::find(ids.begin(), ids.end(), eos) == ids.end()) ids.push_back(eos);
+}
+
+}  // namespace ete

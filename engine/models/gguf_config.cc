@@ -1,0 +1,222 @@
+#include "engine/models/gguf_config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "engine/base/error.h"
+#include "engine/models/config_checks.h"
+#include "engine/models/rope_frequencies.h"
+#include "engine/weights/untrusted.h"
+
+namespace ete {
+namespace {
+
+struct GgufArchitecture {
+  std::string_view name;
+  Family family;
+  bool has_qk_norm;
+};
+constexpr GgufArchitecture kArchitectures[] = {{"llama", Family::llama, false},
+                                               {"mistral", Family::mistral, false},
+                                               {"qwen2", Family::qwen2, false},
+                                               {"qwen3", Family::qwen3, true}};
+
+const GgufArchitecture& find_architecture(const GgufMetadata& metadata, const std::string& file) {
+  const auto name = metadata.string("general.architecture");
+  if (!name) throw Error(ErrorCode::corrupt, file + ": general.architecture is missing");
+  for (const GgufArchitecture& known : kArchitectures) {
+    if (*name == known.name) return known;
+  }
+  throw Error(ErrorCode::unsupported, file + ": general.architecture " + printable(*name) +
+                                          " is not supported; llama, mistral, qwen2 and qwen3 are");
+}
+
+// Reads keys below "<arch>.".
+class ArchFields {
+ public:
+  ArchFields(const GgufMetadata& metadata, std::string_view arch, const std::string& file)
+      : metadata_(metadata), prefix_(std::string(arch) + "."), file_(file) {}
+
+  std::string full(const char* key) const { return prefix_ + key; }
+
+  // A list is one number a layer; only equal ones are supported.
+  std::optional<int64_t> integer(const char* key, IntegerRange range) const {
+    const GgufValue* value = metadata_.find(full(key));
+    if (value == nullptr) return std::nullopt;
+    std::optional<int64_t> number;
+    if (const auto* array = std::get_if<GgufArray>(value)) {
+      const auto numbers = array->integers(full(key));
+      if (numbers.empty() ||
+          std::any_of(numbers.begin(), numbers.end(), [&](int64_t n) { return n != numbers[0]; })) {
+        throw Error(ErrorCode::unsupported,
+                    file_ + ": " + full(key) + " differs from layer to layer, which is not supported");
+      }
+      number = numbers[0];
+    } else {
+      number = metadata_.integer(full(key));
+    }
+    if (*number < range.min || *number > range.max) {
+      throw Error(ErrorCode::invalid_argument, file_ + ": " + full(key) + " is " + std::to_string(*number) +
+                                                   ", but must be from " + std::to_string(range.min) +
+                                                   " to " + std::to_string(range.max));
+    }
+    return number;
+  }
+
+  int64_t required(const char* key, IntegerRange range) const {
+    const auto value = integer(key, range);
+    if (!value) missing(key);
+    return *value;
+  }
+
+  std::optional<double> number(const char* key) const { return metadata_.number(full(key)); }
+  std::optional<std::string> string(const char* key) const { return metadata_.string(full(key)); }
+
+  [[noreturn]] void missing(const char* key) const {
+    throw Error(ErrorCode::corrupt,
+                file_ + ": " + full(key) + " is missing, and the model cannot be computed without it");
+  }
+
+  void must_equal(const char* key, IntegerRange range, int64_t due) const {
+    const auto value = integer(key, range);
+    if (value && *value != due) {
+      throw Error(ErrorCode::unsupported, file_ + ": " + full(key) + " is " + std::to_string(*value) +
+                                              "; only " + std::to_string(due) +
+                                              " (the head's width) is supported");
+    }
+  }
+
+ private:
+  const GgufMetadata& metadata_;
+  std::string prefix_;
+  const std::string& file_;
+};
+
+int64_t vocab_size(const ArchFields& fields, const TensorSource& tensors, const std::string& file) {
+  const auto declared = fields.integer("vocab_size", kVocabRange);
+  if (declared) return *declared;
+  const SourceTensor* embedding = tensors.find("token_embd.weight");
+  if (embedding == nullptr || embedding->shape.size() != 2 || embedding->shape[0] < 1 ||
+      embedding->shape[0] > kVocabRange.max) {
+    throw Error(ErrorCode::corrupt, file + ": " + fields.full("vocab_size") +
+                                        " is missing and token_embd.weight gives no vocabulary");
+  }
+  return embedding->shape[0];
+}
+
+// llama.cpp: a scaling factor without a type is linear; type none switches the factor off.
+void apply_linear_scaling(const ArchFields& fields, const std::string& file, RopeConfig& rope) {
+  const std::string type = fields.string("rope.scaling.type").value_or("linear");
+  if (type != "linear" && type != "none") {
+    throw Error(ErrorCode::unsupported, file + ": " + fields.full("rope.scaling.type") + " " +
+                                            printable(type) +
+                                            " is not supported; none, linear and rope_freqs.weight are");
+  }
+  const auto factor = fields.number("rope.scaling.factor");
+  const double scale = factor ? *factor : fields.number("rope.scale_linear").value_or(1.0);
+  if (type == "none" || scale == 0 || scale == 1) return;  // 0 says "no scaling" in llama.cpp
+  check_positive(scale, fields.full("rope.scaling.factor"), file);
+  rope.type = "linear";
+  scale_linear(rope.inv_freq, scale);
+}
+
+void apply_rope_factors(const TensorSource& tensors, const std::string& file, RopeConfig& rope) {
+  const SourceTensor* tensor = tensors.find("rope_freqs.weight");
+  if (tensor == nullptr) return;
+  if (tensor->type != SourceType::f32 || tensor->shape != std::vector<int64_t>{rope.rotary_dim / 2}) {
+    throw Error(ErrorCode::corrupt, file + ": rope_freqs.weight must be f32 of shape [" +
+                                        std::to_string(rope.rotary_dim / 2) + "]");
+  }
+  std::vector<float> factors(rope.inv_freq.size());
+  read_row(*tensor, 0, factors.data());
+  for (const float factor : factors) check_positive(factor, "rope_freqs.weight", file);
+  divide_by_factors(rope.inv_freq, factors);
+  rope.type = rope.type == "default" ? "llama3" : rope.type + "+llama3";
+}
+
+RopeConfig read_rope(const ArchFields& fields, const TensorSource& tensors, int64_t head_dim,
+                     const std::string& file) {
+  fields.must_equal("rope.dimension_count", kHeadDimRange, head_dim);
+  RopeConfig rope;
+  rope.theta = fields.number("rope.freq_base").value_or(10000.0);
+  check_positive(rope.theta, fields.full("rope.freq_base"), file);
+  rope.rotary_dim = head_dim;
+  rope.inv_freq = default_inv_freq(rope.theta, head_dim);
+  apply_linear_scaling(fields, file, rope);
+  apply_rope_factors(tensors, file, rope);
+  return rope;
+}
+
+void read_dimensions(const ArchFields& fields, const std::string& file, ModelConfig& model) {
+  model.hidden_size = fields.required("embedding_length", kWidthRange);
+  model.intermediate_size = fields.required("feed_forward_length", kWidthRange);
+  model.num_hidden_layers = fields.required("block_count", kLayersRange);
+  model.num_attention_heads = fields.required("attention.head_count", kHeadsRange);
+  model.num_key_value_heads =
+      fields.integer("attention.head_count_kv", kHeadsRange).value_or(model.num_attention_heads);
+  model.head_dim = fields.integer("attention.key_length", kHeadDimRange).value_or(0);
+  model.max_position_embeddings = fields.required("context_length", kPositionsRange);
+  const auto eps = fields.number("attention.layer_norm_rms_epsilon");
+  if (!eps) fields.missing("attention.layer_norm_rms_epsilon");
+  model.rms_norm_eps = *eps;
+  check_geometry(model, file);
+  fields.must_equal("attention.value_length", kHeadDimRange, model.head_dim);
+}
+
+void judge_keys(const GgufMetadata& metadata, const GgufArchitecture& arch, CapabilityGate& gate) {
+  for (const auto& [key, value] : metadata.entries()) {
+    gate.judge_gguf(arch.family, arch.name, key, to_text(value));
+  }
+}
+
+void read_token_ids(const GgufMetadata& metadata, ModelConfig& model) {
+  constexpr int64_t kNone = std::numeric_limits<uint32_t>::max();  // how files say "no such token"
+  const auto id = [&](const char* key) -> std::optional<int64_t> {
+    const auto value = metadata.integer(key);
+    if (!value || *value == kNone || *value == -1) return std::nullopt;
+    if (*value < 0 || *value >= model.vocab_size) {
+      throw Error(ErrorCode::corrupt, std::string(key) + " is " + std::to_string(*value) +
+                                          ", but the vocabulary has " + std::to_string(model.vocab_size) +
+                                          " ids");
+    }
+    return value;
+  };
+  model.bos_token_id = static_cast<int32_t>(id("tokenizer.ggml.bos_token_id").value_or(-1));
+  for (const char* key :
+       {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"}) {
+    if (const auto eos = id(key)) add_eos_token_id(model, *eos);
+  }
+}
+
+}  // namespace
+
+ModelConfig read_gguf_config(const GgufMetadata& metadata, const TensorSource& tensors,
+                             const std::string& file, CapabilityGate& gate) {
+  const GgufArchitecture& arch = find_architecture(metadata, file);
+  const ArchFields fields(metadata, arch.name, file);
+  ModelConfig model;
+  model.family = arch.family;
+  model.architecture = arch.name;
+  model.name = metadata.string("general.name").value_or("");
+  read_dimensions(fields, file, model);
+  model.vocab_size = vocab_size(fields, tensors, file);
+  model.rope = read_rope(fields, tensors, model.head_dim, file);
+  const auto window = fields.integer("attention.sliding_window", {0, kPositionsRange.max});
+  const bool reads_window = arch.family == Family::llama || arch.family == Family::mistral;
+  model.layer_window.assign(static_cast<size_t>(model.num_hidden_layers),
+                            reads_window ? window.value_or(0) : 0);
+  const auto has = [&](const char* name) { return tensors.find(name) != nullptr; };
+  model.tie_word_embeddings = !has("output.weight");
+  model.attention_qkv_bias = arch.family == Family::qwen2 || has("blk.0.attn_q.bias");
+  model.attention_o_bias = has("blk.0.attn_output.bias");
+  model.mlp_bias = has("blk.0.ffn_down.bias");
+  model.qk_norm = arch.has_qk_norm;
+  read_token_ids(metadata, model);
+  judge_keys(metadata, arch, gate);
+  return model;
+}
+
+}  // namespace ete

@@ -1,0 +1,306 @@
+#include "engine/models/hf_config.h"
+
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "engine/base/error.h"
+#include "engine/models/config_checks.h"
+#include "engine/models/json_fields.h"
+#include "engine/models/rope_frequencies.h"
+#include "engine/weights/untrusted.h"
+
+namespace ete {
+namespace {
+
+using nlohmann::json;
+
+// A class of transformers and the defaults of its configuration (configuration_*.py).
+struct HfClass {
+  std::string_view architecture;
+  std::string_view model_type;
+  Family family;
+  int64_t num_key_value_heads;  // 0: num_attention_heads
+  int64_t head_dim;             // 0: hidden_size / num_attention_heads
+  int64_t max_position_embeddings;
+  int64_t sliding_window;  // when the key is absent; 0: none
+  bool has_qkv_bias;       // always, without a key
+  bool has_qk_norm;
+};
+constexpr HfClass kClasses[] = {
+    {"LlamaForCausalLM", "llama", Family::llama, 0, 0, 2048, 0, false, false},
+    {"MistralForCausalLM", "mistral", Family::mistral, 8, 0, 4096 * 32, 4096, false, false},
+    {"Qwen2ForCausalLM", "qwen2", Family::qwen2, 32, 0, 32768, 4096, true, false},
+    {"Qwen3ForCausalLM", "qwen3", Family::qwen3, 32, 128, 32768, 4096, false, true},
+};
+constexpr double kDefaultEps = 1e-6;
+constexpr double kDefaultTheta = 10000.0;
+constexpr int64_t kDefaultMaxWindowLayers = 28;
+constexpr const char* kSupported =
+    "supported are LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM and Qwen3ForCausalLM";
+
+[[noreturn]] void unsupported(const std::string& file, const std::string& what) {
+  throw Error(ErrorCode::unsupported, file + ": " + what);
+}
+
+const HfClass& find_class(const json& config, const std::string& file) {
+  const JsonFields fields(config, file);
+  const auto model_type = fields.string("model_type");
+  std::optional<std::string> architecture;
+  if (const json* list = fields.find("architectures")) {
+    if (!list->is_array() || list->size() != 1 || !list->front().is_string()) {
+      unsupported(file, "architectures is " + short_text(*list) + "; a list of one name is expected, and " +
+                            kSupported);
+    }
+    architecture = list->front().get<std::string>();
+  }
+  if (!architecture && !model_type) fields.fail("architectures", "is missing");
+  for (const HfClass& known : kClasses) {
+    if ((!architecture || *architecture == known.architecture) &&
+        (!model_type || *model_type == known.model_type)) {
+      return known;
+    }
+  }
+  unsupported(file, "architectures " + printable(architecture.value_or("(absent)")) + " with model_type " +
+                        printable(model_type.value_or("(absent)")) + " is not supported; " + kSupported);
+}
+
+// "quant_method = gptq, bits = 4": the scalars inside, so that a refusal says what the model needs.
+void list_scalars(const json& value, const std::string& name, std::string& text) {
+  if (value.is_object()) {
+    for (const auto& [key, child] : value.items())
+      list_scalars(child, name.empty() ? key : name + "." + key, text);
+  } else if (!value.is_array()) {
+    text += (text.empty() ? "" : ", ") + name + " = " + value.dump();
+  }
+}
+
+void refuse_quantization(const json& config, const std::string& file) {
+  for (const char* key : {"quantization_config", "compression_config"}) {
+    const auto found = config.find(key);
+    if (found == config.end() || found->is_null()) continue;
+    std::string scalars;
+    list_scalars(*found, "", scalars);
+    const std::string method = found->is_object() && found->contains("quant_method")
+                                   ? "quant_method " + short_text((*found)["quant_method"])
+                                   : "an unnamed quant_method";
+    unsupported(file, std::string(key) + ": quantised weights of " + method + " are not supported (" +
+                          printable(scalars, 1000) + ")");
+  }
+}
+
+Activation activation_from(const std::string& name, const std::string& file) {
+  if (name == "silu" || name == "swish") return Activation::silu;
+  if (name == "gelu" || name == "gelu_python") return Activation::gelu_erf;
+  if (name == "gelu_pytorch_tanh" || name == "gelu_new") return Activation::gelu_tanh;
+  unsupported(file, "hidden_act " + printable(name) +
+                        " is not supported; silu, gelu, gelu_new and gelu_pytorch_tanh are");
+}
+
+// rope_parameters (transformers 5) or rope_scaling (4); null when neither is there.
+struct RopeObject {
+  std::string key;
+  const json* object = nullptr;
+};
+
+RopeObject find_rope_object(const json& config, const std::string& file) {
+  const JsonFields fields(config, file);
+  const json* parameters = fields.find("rope_parameters");
+  const json* scaling = fields.find("rope_scaling");
+  if (parameters != nullptr && scaling != nullptr && *parameters != *scaling) {
+    fields.fail("rope_scaling", "and rope_parameters are both there and differ; one of them is enough");
+  }
+  RopeObject rope =
+      parameters != nullptr ? RopeObject{"rope_parameters", parameters} : RopeObject{"rope_scaling", scaling};
+  if (rope.object != nullptr && !rope.object->is_object()) fields.fail(rope.key.c_str(), "is not an object");
+  return rope;
+}
+
+std::string rope_type_of(const JsonFields& rope) {
+  const auto type = rope.string("rope_type");
+  const auto old_type = rope.string("type");
+  if (type && old_type && *type != *old_type) {
+    rope.fail("rope_type", printable(*type) + " and type " + printable(*old_type) + " disagree");
+  }
+  return type ? *type : old_type.value_or("default");
+}
+
+double required_positive(const JsonFields& fields, const char* field, const std::string& prefix,
+                         const std::string& file) {
+  const auto value = fields.number(field);
+  if (!value) fields.fail(field, "is missing");
+  check_positive(*value, prefix + field, file);
+  return *value;
+}
+
+void apply_scaling(RopeConfig& rope, const JsonFields& fields, const std::string& prefix,
+                   const std::string& file) {
+  const auto positive = [&](const char* field) { return required_positive(fields, field, prefix, file); };
+  if (rope.type == "linear") {
+    scale_linear(rope.inv_freq, positive("factor"));
+  } else if (rope.type == "llama3") {
+    const Llama3Scaling scaling{
+        .factor = positive("factor"),
+        .low_freq_factor = positive("low_freq_factor"),
+        .high_freq_factor = positive("high_freq_factor"),
+        .original_max_position_embeddings = positive("original_max_position_embeddings")};
+    if (scaling.high_freq_factor <= scaling.low_freq_factor) {
+      fields.fail("high_freq_factor", "must be greater than low_freq_factor");
+    }
+    scale_llama3(rope.inv_freq, scaling);
+  } else if (rope.type != "default") {
+    unsupported(file, prefix + "rope_type " + printable(rope.type) +
+                          " is not supported; default, linear and llama3 are");
+  }
+}
+
+RopeConfig read_rope(const json& config, int64_t head_dim, const std::string& file) {
+  static const json kEmpty = json::object();
+  const RopeObject found = find_rope_object(config, file);
+  const std::string prefix = found.key + ".";
+  const JsonFields fields(found.object == nullptr ? kEmpty : *found.object, file, prefix);
+  const auto outer_theta = JsonFields(config, file).number("rope_theta");
+  const auto inner_theta = fields.number("rope_theta");
+  if (outer_theta && inner_theta && *outer_theta != *inner_theta) {
+    fields.fail("rope_theta", "disagrees with the rope_theta beside it");
+  }
+  RopeConfig rope;
+  rope.type = rope_type_of(fields);
+  rope.theta = inner_theta.value_or(outer_theta.value_or(kDefaultTheta));
+  check_positive(rope.theta, "rope_theta", file);
+  rope.rotary_dim = head_dim;
+  rope.inv_freq = default_inv_freq(rope.theta, rope.rotary_dim);
+  apply_scaling(rope, fields, prefix, file);
+  return rope;
+}
+
+int64_t read_sliding_window(const json& config, const HfClass& hf_class, const std::string& file) {
+  if (hf_class.family == Family::llama) return 0;
+  const JsonFields fields(config, file);
+  const bool is_qwen = hf_class.family == Family::qwen2 || hf_class.family == Family::qwen3;
+  if (is_qwen && !fields.boolean("use_sliding_window").value_or(false)) return 0;
+  if (!config.contains("sliding_window")) return hf_class.sliding_window;
+  return fields.integer("sliding_window").value_or(0);
+}
+
+// Which layers slide when layer_types is absent.
+bool slides_by_default(const HfClass& hf_class, int64_t layer, int64_t max_window_layers) {
+  return hf_class.family == Family::mistral || layer >= max_window_layers;
+}
+
+std::vector<int64_t> read_layer_windows(const json& config, const HfClass& hf_class, int64_t layers,
+                                        const std::string& file) {
+  const JsonFields fields(config, file);
+  const int64_t window = read_sliding_window(config, hf_class, file);
+  const int64_t max_window_layers =
+      fields.integer("max_window_layers", {0, kLayersRange.max}).value_or(kDefaultMaxWindowLayers);
+  std::vector<int64_t> windows;
+  for (int64_t i = 0; i < layers; ++i) {
+    windows.push_back(window != 0 && slides_by_default(hf_class, i, max_window_layers) ? window : 0);
+  }
+  const json* types = fields.find("layer_types");
+  if (types == nullptr) return windows;
+  if (!types->is_array() || types->size() != static_cast<size_t>(layers)) {
+    fields.fail("layer_types", "must list num_hidden_layers = " + std::to_string(layers) + " layers");
+  }
+  for (int64_t i = 0; i < layers; ++i) {
+    const json& type = (*types)[static_cast<size_t>(i)];
+    const std::string field = "layer_types[" + std::to_string(i) + "] = " + short_text(type);
+    if (type != "full_attention" && type != "sliding_attention") {
+      unsupported(file, field + " is not supported; full_attention and sliding_attention are");
+    }
+    const int64_t due = type == "sliding_attention" ? window : 0;
+    if (type == "sliding_attention" && window == 0)
+      unsupported(file, field + ", but no sliding_window is in force");
+    const bool class_reads_it = hf_class.family == Family::qwen2 || hf_class.family == Family::qwen3;
+    if (!class_reads_it && due != windows[static_cast<size_t>(i)]) {
+      unsupported(file, field + " contradicts sliding_window, which " + std::string(hf_class.architecture) +
+                            " applies to every layer");
+    }
+    windows[static_cast<size_t>(i)] = due;
+  }
+  return windows;
+}
+
+void read_eos(const json& config, const std::string& file, ModelConfig& model) {
+  const JsonFields fields(config, file);
+  const json* eos = fields.find("eos_token_id");
+  if (eos == nullptr) return;
+  if (!eos->is_array()) return add_eos_token_id(model, *fields.integer("eos_token_id", kTokenIdRange));
+  for (const json& id : *eos) {
+    const json element = {{"eos_token_id", id}};
+    const auto value = JsonFields(element, file).integer("eos_token_id", kTokenIdRange);
+    if (!value) fields.fail("eos_token_id", "holds null in its list");
+    add_eos_token_id(model, *value);
+  }
+}
+
+void judge_keys(const json& config, const HfClass& hf_class, const std::string& rope_type,
+                CapabilityGate& gate) {
+  for (const auto& [key, value] : config.items()) {
+    gate.judge_hf(hf_class.family, key, short_text(value));
+    if ((key != "rope_scaling" && key != "rope_parameters") || !value.is_object()) continue;
+    for (const auto& [child, child_value] : value.items()) {
+      gate.judge_hf(hf_class.family, key + "." + child, short_text(child_value), rope_type);
+    }
+  }
+}
+
+void read_dimensions(const json& config, const HfClass& hf_class, const std::string& file,
+                     ModelConfig& model) {
+  const JsonFields fields(config, file);
+  model.hidden_size = fields.required_integer("hidden_size", kWidthRange);
+  model.intermediate_size = fields.required_integer("intermediate_size", kWidthRange);
+  model.num_hidden_layers = fields.required_integer("num_hidden_layers", kLayersRange);
+  model.num_attention_heads = fields.required_integer("num_attention_heads", kHeadsRange);
+  model.vocab_size = fields.required_integer("vocab_size", kVocabRange);
+  // An explicit null means "as many as heads" in every class; an absent key means the class's default.
+  const bool heads_absent = !config.contains("num_key_value_heads");
+  const int64_t default_heads = heads_absent && hf_class.num_key_value_heads != 0
+                                    ? hf_class.num_key_value_heads
+                                    : model.num_attention_heads;
+  model.num_key_value_heads = fields.integer("num_key_value_heads", kHeadsRange).value_or(default_heads);
+  model.head_dim = fields.integer("head_dim", kHeadDimRange).value_or(hf_class.head_dim);
+  model.max_position_embeddings =
+      fields.integer("max_position_embeddings", kPositionsRange).value_or(hf_class.max_position_embeddings);
+  model.rms_norm_eps = fields.number("rms_norm_eps").value_or(kDefaultEps);
+  check_geometry(model, file);
+}
+
+json parse_object(std::string_view text, const std::string& file) {
+  json config = parse_json(text, file);
+  if (!config.is_object()) throw Error(ErrorCode::corrupt, file + ": not a JSON object");
+  return config;
+}
+
+}  // namespace
+
+ModelConfig read_hf_config(std::string_view text, const std::string& file, CapabilityGate& gate) {
+  const json config = parse_object(text, file);
+  const HfClass& hf_class = find_class(config, file);
+  refuse_quantization(config, file);
+  const JsonFields fields(config, file);
+  ModelConfig model;
+  model.family = hf_class.family;
+  model.architecture = hf_class.architecture;
+  read_dimensions(config, hf_class, file, model);
+  model.rope = read_rope(config, model.head_dim, file);
+  model.layer_window = read_layer_windows(config, hf_class, model.num_hidden_layers, file);
+  model.hidden_act = activation_from(fields.string("hidden_act").value_or("silu"), file);
+  model.tie_word_embeddings = fields.boolean("tie_word_embeddings").value_or(false);
+  const bool attention_bias = fields.boolean("attention_bias").value_or(false);
+  model.attention_qkv_bias = hf_class.has_qkv_bias || attention_bias;
+  model.attention_o_bias = attention_bias;
+  model.mlp_bias = fields.boolean("mlp_bias").value_or(false);
+  model.qk_norm = hf_class.has_qk_norm;
+  model.bos_token_id = static_cast<int32_t>(fields.integer("bos_token_id", kTokenIdRange).value_or(-1));
+  read_eos(config, file, model);
+  judge_keys(config, hf_class, model.rope.type, gate);
+  return model;
+}
+
+void read_generation_config(std::string_view text, const std::string& file, ModelConfig& config) {
+  read_eos(parse_object(text, file), file, config);
+}
+
+}  // namespace ete

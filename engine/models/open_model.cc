@@ -1,0 +1,101 @@
+#include <filesystem>
+#include <utility>
+
+#include "engine/base/error.h"
+#include "engine/models/capability.h"
+#include "engine/models/gguf_config.h"
+#include "engine/models/gguf_names.h"
+#include "engine/models/hf_config.h"
+#include "engine/models/model_config.h"
+#include "engine/models/random_model.h"
+#include "engine/weights/gguf_file.h"
+#include "engine/weights/mapped_file.h"
+#include "engine/weights/safetensors_file.h"
+
+namespace ete {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kMaxConfigBytes = 16u << 20;
+constexpr size_t kMaxTokenizerBytes = 64u << 20;
+constexpr const char* kTokenizerFiles[] = {
+    "tokenizer.json",      "tokenizer_config.json",   "tokenizer.model",  "generation_config.json",
+    "chat_template.jinja", "special_tokens_map.json", "added_tokens.json"};
+
+TokenizerFiles read_tokenizer_files(const fs::path& directory) {
+  TokenizerFiles tokenizer;
+  for (const char* name : kTokenizerFiles) {
+    if (!fs::exists(directory / name)) continue;
+    tokenizer.files[name] = read_file((directory / name).string(), kMaxTokenizerBytes);
+  }
+  return tokenizer;
+}
+
+std::string directory_name(const fs::path& directory) {
+  const fs::path absolute = fs::absolute(directory).lexically_normal();
+  return absolute.has_filename() ? absolute.filename().string() : absolute.parent_path().filename().string();
+}
+
+ModelFiles open_hf_directory(const std::string& path, CapabilityGate& gate) {
+  const fs::path directory(path);
+  const std::string config_path = (directory / "config.json").string();
+  if (!fs::exists(config_path)) {
+    throw Error(
+        ErrorCode::not_found,
+        config_path + ": no such file; a model directory holds config.json and " + "safetensors weights");
+  }
+  ModelFiles model;
+  model.config = read_hf_config(read_file(config_path, kMaxConfigBytes), config_path, gate);
+  model.config.name = directory_name(directory);
+  model.tokenizer_files = read_tokenizer_files(directory);
+  const auto generation = model.tokenizer_files.files.find("generation_config.json");
+  if (generation != model.tokenizer_files.files.end()) {
+    read_generation_config(generation->second, (directory / generation->first).string(), model.config);
+  }
+  model.tensors = open_safetensors(path);
+  check_tensors(model.config, *model.tensors, false, gate);
+  return model;
+}
+
+ModelFiles open_gguf_file(const std::string& path, CapabilityGate& gate) {
+  GgufModel gguf = open_gguf(path);
+  ModelFiles model;
+  model.is_gguf = true;
+  model.config = read_gguf_config(gguf.metadata, *gguf.tensors, path, gate);
+  if (model.config.name.empty()) model.config.name = fs::path(path).stem().string();
+  model.gguf_vocabulary = read_gguf_vocabulary(gguf.metadata);
+  if (static_cast<int64_t>(model.gguf_vocabulary.tokens.size()) > model.config.vocab_size) {
+    throw Error(ErrorCode::corrupt,
+                path + ": tokenizer.ggml.tokens has " + std::to_string(model.gguf_vocabulary.tokens.size()) +
+                    " entries, but the model's vocabulary is " + std::to_string(model.config.vocab_size));
+  }
+  model.tensors = gguf.tensors;
+  check_tensors(model.config, *model.tensors, true, gate);
+  return model;
+}
+
+}  // namespace
+
+ModelFiles open_model(const std::string& path, const std::vector<std::string>& accept_unknown) {
+  CapabilityGate gate(accept_unknown);
+  ModelFiles model;
+  std::error_code ignored;
+  if (path.starts_with(kRandomPrefix)) {
+    model = make_random_model(path);
+  } else if (fs::is_directory(path, ignored)) {
+    model = open_hf_directory(path, gate);
+  } else if (fs::exists(path, ignored)) {
+    model = open_gguf_file(path, gate);
+  } else {
+    throw Error(
+        ErrorCode::not_found,
+        path +
+            ": no such file or directory; a GGUF file, a directory with config.json, or random:SHAPE is due");
+  }
+  model.path = path;
+  model.capabilities = gate.finish();
+  return model;
+}
+
+}  // namespace ete
