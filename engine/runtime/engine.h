@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -138,6 +139,8 @@ class Engine {
   virtual const ModelConfig& config() const = 0;
   virtual const ModelFiles& files() const = 0;
   virtual EngineStatus status() const = 0;
+  // Set once the device can no longer be used (I8): every session has failed with it, and the process should end.
+  virtual std::optional<Error> fatal_error() const { return std::nullopt; }
 
   // Queues the session; results and errors go to the listener, validation errors too (asynchronously). The listener
   // is kept until close() has taken effect. When prompt_ids is empty there is no result for the Open.

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+
+namespace ete::service {
+
+// SIGTERM comes when the parent dies. Call from the main thread; `parent` is getppid() as early as the
+// process could ask. Throws std::runtime_error when the parent is already gone.
+void exit_with_parent(pid_t parent);
+
+// Bytes of RAM that the process occupies; 0 when /proc cannot be read.
+uint64_t resident_set_bytes();
+
+// 16 random bytes in hexadecimal.
+std::string random_id();
+
+}  // namespace ete::service

@@ -1,0 +1,78 @@
+#include "services/common/server.h"
+
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/security/server_credentials.h>
+#include <grpcpp/server_builder.h>
+#include <sys/stat.h>
+
+#include <stdexcept>
+
+namespace ete::service {
+namespace {
+
+constexpr int kKeepaliveMs = 20'000;
+constexpr int kKeepaliveTimeoutMs = 10'000;
+constexpr int kMinPingIntervalMs = 5'000;
+constexpr int kMaxStreamsPerConnection = 1024;
+
+// Files made while it lives have no permission for group and others.
+class PrivateFiles {
+ public:
+  PrivateFiles() : previous_(umask(0177)) {}
+  PrivateFiles(const PrivateFiles&) = delete;
+  PrivateFiles& operator=(const PrivateFiles&) = delete;
+  ~PrivateFiles() { umask(previous_); }
+
+ private:
+  mode_t previous_;
+};
+
+void set_limits(grpc::ServerBuilder& builder, int max_receive_bytes) {
+  builder.SetMaxReceiveMessageSize(max_receive_bytes);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kMinPingIntervalMs);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
+  // Else a second server binds the same port, and connections go to either.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+}
+
+}  // namespace
+
+ListeningServer::ListeningServer(const ListenOptions& options, const std::vector<grpc::Service*>& services)
+    : address_(options.address) {
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  grpc::ServerBuilder builder;
+  set_limits(builder, options.max_receive_bytes);
+  int port = 0;
+  builder.AddListeningPort(address_.grpc_target(), grpc::InsecureServerCredentials(), &port);
+  for (grpc::Service* service : services) builder.RegisterService(service);
+
+  // gRPC removes whatever socket file it finds, also a live server's.
+  if (address_.kind == Address::Kind::unix_socket) claim_socket_path(address_.path);
+  {
+    const PrivateFiles private_files;
+    server_ = builder.BuildAndStart();
+  }
+  if (server_ == nullptr || port == 0) {
+    throw std::runtime_error("cannot listen at " + address_.to_string() +
+                             ": the address is in use, not of this machine, or not permitted");
+  }
+  set_serving(false);
+  if (address_.kind == Address::Kind::tcp) address_.port = port;
+}
+
+ListeningServer::~ListeningServer() { shutdown(std::chrono::milliseconds(0)); }
+
+void ListeningServer::set_serving(bool serving) {
+  server_->GetHealthCheckService()->SetServingStatus(serving);
+}
+
+void ListeningServer::shutdown(std::chrono::milliseconds grace) {
+  server_->Shutdown(std::chrono::system_clock::now() + grace);
+}
+
+}  // namespace ete::service

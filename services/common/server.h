@@ -1,0 +1,41 @@
+#pragma once
+
+#include <grpcpp/server.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "services/common/address.h"
+
+namespace ete::service {
+
+struct ListenOptions {
+  Address address;
+  int max_receive_bytes = 16 << 20;  // a larger message ends its call with RESOURCE_EXHAUSTED
+};
+
+// A gRPC server with health (grpc.health.v1) and reflection, listening from construction on; NOT_SERVING
+// until told otherwise. A Unix socket has mode 0600. Thread-safe, but for shutdown and destruction.
+class ListeningServer {
+ public:
+  // The services outlive the server. Throws std::runtime_error naming the address when it cannot listen.
+  ListeningServer(const ListenOptions& options, const std::vector<grpc::Service*>& services);
+  ~ListeningServer();  // shutdown, without grace
+  ListeningServer(const ListeningServer&) = delete;
+  ListeningServer& operator=(const ListeningServer&) = delete;
+
+  // What health answers for the server as a whole.
+  void set_serving(bool serving);
+  // With the port that the system chose when 0 was asked for.
+  const Address& address() const { return address_; }
+  // Refuses new calls, cancels those still running after `grace`, returns when all have ended.
+  void shutdown(std::chrono::milliseconds grace);
+
+ private:
+  Address address_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+}  // namespace ete::service

@@ -1,0 +1,61 @@
+#include "services/common/service_flags.h"
+
+#include <stdexcept>
+
+#include "clients/options/command_line.h"
+#include "services/common/logging.h"
+
+namespace ete::service {
+namespace {
+
+constexpr double kMaxGraceSeconds = 86'400;
+
+}  // namespace
+
+CLI::Option* add_address_flag(CLI::App& app, const std::string& flag, const std::string& description,
+                              Address& address) {
+  return app
+      .add_option_function<std::string>(
+          flag,
+          [flag, &address](const std::string& text) {
+            try {
+              address = parse_address(text);
+            } catch (const std::invalid_argument& error) {
+              throw CLI::ValidationError(flag, error.what());
+            }
+          },
+          description)
+      ->type_name("ADDR");
+}
+
+void add_service_flags(CLI::App& app, ServiceOptions& options) {
+  add_address_flag(app, "--listen", "unix:/path or host:port (port 0: one that is free)", options.listen)
+      ->required();
+  app.add_option("--log-level", options.log_level, "what is logged to stderr [info]")
+      ->check(CLI::IsMember(log_levels()))
+      ->type_name("trace|debug|info|warn|error|off");
+  app.add_flag("--exit-with-parent", options.exit_with_parent,
+               "stop when the process that started this one ends");
+  app.add_option_function<std::string>(
+         "--drain-grace",
+         [&options](const std::string& text) {
+           const auto seconds = parse_number(text, 0, kMaxGraceSeconds);
+           if (!seconds) reject_flag("--drain-grace", text, "seconds, 0 to 86400");
+           options.drain_grace = std::chrono::milliseconds(static_cast<int64_t>(*seconds * 1000));
+         },
+         "seconds that running sessions may take to end after SIGTERM or SIGINT [10]")
+      ->type_name("SECONDS");
+  app.add_flag("--insecure-listen-anywhere", options.insecure_listen_anywhere,
+               "allow an address that other machines reach, although nobody is authenticated");
+}
+
+std::optional<std::string> refuse_listen(const std::string& flag, const Address& address,
+                                         bool insecure_listen_anywhere) {
+  if (insecure_listen_anywhere || address.is_local()) return std::nullopt;
+  return flag + ": " + address.to_string() +
+         " is not a loopback address, and callers are not authenticated: use unix:/path or 127.0.0.1, or "
+         "give "
+         "--insecure-listen-anywhere";
+}
+
+}  // namespace ete::service

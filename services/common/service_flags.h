@@ -1,0 +1,33 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include "services/common/address.h"
+
+namespace ete::service {
+
+// The flags that both servers have.
+struct ServiceOptions {
+  Address listen;
+  std::string log_level = "info";
+  bool exit_with_parent = false;
+  std::chrono::milliseconds drain_grace{10'000};
+  bool insecure_listen_anywhere = false;
+};
+
+// --listen (required), --log-level, --exit-with-parent, --drain-grace, --insecure-listen-anywhere. `options`
+// outlives the parse.
+void add_service_flags(CLI::App& app, ServiceOptions& options);
+
+// A flag whose value is an address.
+CLI::Option* add_address_flag(CLI::App& app, const std::string& flag, const std::string& description,
+                              Address& address);
+
+// The reason why a server must not listen there: without authentication only this machine may reach it.
+std::optional<std::string> refuse_listen(const std::string& flag, const Address& address,
+                                         bool insecure_listen_anywhere);
+
+}  // namespace ete::service
