@@ -10,7 +10,6 @@
 namespace ete {
 namespace {
 
-constexpr const char* kGroup = "Engine options";
 constexpr int kMaxDeviceOrdinal = 1023;
 
 std::string joined(const std::vector<std::string>& names) {
@@ -22,7 +21,9 @@ std::string joined(const std::vector<std::string>& names) {
 // Registers one flag whose text `parse` turns into a value; `parse` fails the parse itself.
 void add_flag(CLI::App& app, const std::string& flag, const std::string& type, const std::string& description,
               std::function<void(const std::string&)> parse) {
-  app.add_option_function<std::string>(flag, std::move(parse), description)->type_name(type)->group(kGroup);
+  app.add_option_function<std::string>(flag, std::move(parse), description)
+      ->type_name(type)
+      ->group(kEngineFlagGroup);
 }
 
 void add_choice(CLI::App& app, const std::string& flag, std::vector<std::string> names,
@@ -142,7 +143,7 @@ void add_engine_flags(CLI::App& app, EngineOptions& options) {
          "a key of the model's configuration to accept although this build does not know it; may be repeated")
       ->type_name("KEY")
       ->allow_extra_args(false)
-      ->group(kGroup);
+      ->group(kEngineFlagGroup);
 }
 
 }  // namespace ete

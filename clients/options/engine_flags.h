@@ -6,6 +6,9 @@
 
 namespace ete {
 
+// The group of options, in CLI11's sense, that add_engine_flags makes.
+inline constexpr const char* kEngineFlagGroup = "Engine options";
+
 // --model PATH, required.
 void add_model_flag(CLI::App& app, std::string& model);
 
