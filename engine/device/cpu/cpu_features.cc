@@ -10,7 +10,6 @@ namespace ete {
 
 CpuFeatures cpu_features() {
   CpuFeatures features;
-#if defined(__x86_64__)
   __builtin_cpu_init();
   features.avx2 =
       __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
@@ -18,7 +17,6 @@ CpuFeatures cpu_features() {
                     __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                     __builtin_cpu_supports("avx512vl");
   features.vnni = features.avx512 && __builtin_cpu_supports("avx512vnni");
-#endif
   return features;
 }
 

@@ -4,14 +4,6 @@
 
 namespace ete {
 
-inline void cpu_relax() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
 // Busy-waits for `done()`, at most `limit`; returns done().
 template <typename Done>
 bool spin_until(std::chrono::microseconds limit, const Done& done) {
@@ -21,7 +13,7 @@ bool spin_until(std::chrono::microseconds limit, const Done& done) {
   for (;;) {
     for (int look = 0; look < kLooksPerClockRead; ++look) {
       if (done()) return true;
-      cpu_relax();
+      __builtin_ia32_pause();
     }
     if (std::chrono::steady_clock::now() >= deadline) return done();
   }

@@ -1,0 +1,97 @@
+#include "engine/ops/cpu/attention.h"
+
+#include <cmath>
+
+namespace ete {
+
+void merge_tile(Softmax* into, float* acc, const Softmax& tile, const float* tile_acc, int64_t dim) {
+  if (into->empty) {
+    *into = {.max = tile.max, .sum = tile.sum, .empty = false};
+    std::copy_n(tile_acc, dim, acc);
+    return;
+  }
+  // max(a, b) keeps a NaN of the tile, which must reach the output.
+  const float max = into->max > tile.max ? into->max : tile.max;
+  const float old_scale = std::exp(into->max - max);
+  const float tile_scale = std::exp(tile.max - max);
+  into->sum = into->sum * old_scale + tile.sum * tile_scale;
+  into->max = max;
+  for (int64_t d = 0; d < dim; ++d) acc[d] = acc[d] * old_scale + tile_acc[d] * tile_scale;
+}
+
+void finish_softmax(const Softmax& softmax, const float* acc, int64_t dim, float* out) {
+  for (int64_t d = 0; d < dim; ++d) out[d] = acc[d] / softmax.sum;
+}
+
+namespace {
+
+struct TileKeys {
+  const std::byte* k;  // [kKvTile, head_dim] of one kv head
+  const std::byte* v;
+};
+
+// Scratch: scores [kKvTile], row [head_dim]. tile_acc: [head_dim].
+Softmax attend_tile(const AttentionArgs& args, const float* q, const TileKeys& keys, TileRange range,
+                    float* scratch, float* tile_acc) {
+  const int64_t dim = args.kv.head_dim;
+  const size_t row_bytes = static_cast<size_t>(dim) * size_of(args.kv.type);
+  float* scores = scratch;
+  float* row = scratch + kKvTile;
+  Softmax softmax{.max = -INFINITY, .sum = 0, .empty = false};
+  for (int64_t j = range.begin; j < range.end; ++j) {
+    to_f32_plain(args.kv.type, keys.k + static_cast<size_t>(j) * row_bytes, dim, row);
+    float score = 0;
+    for (int64_t d = 0; d < dim; ++d) score += q[d] * row[d];
+    scores[j] = score * args.scale;
+    softmax.max = softmax.max > scores[j] ? softmax.max : scores[j];
+  }
+  std::fill_n(tile_acc, dim, 0.0f);
+  for (int64_t j = range.begin; j < range.end; ++j) {
+    const float p = std::exp(scores[j] - softmax.max);
+    softmax.sum += p;
+    to_f32_plain(args.kv.type, keys.v + static_cast<size_t>(j) * row_bytes, dim, row);
+    for (int64_t d = 0; d < dim; ++d) tile_acc[d] += p * row[d];
+  }
+  return softmax;
+}
+
+void attend_row(const AttentionArgs& args, const KvSegment& segment, int64_t i, int64_t head,
+                float* scratch) {
+  const int64_t dim = args.kv.head_dim;
+  const int64_t position = segment.first_position + i;
+  const int64_t row = segment.row_begin + i;
+  const int64_t kv_head = head / (args.heads / args.kv.kv_heads);
+  float* acc = scratch;             // [dim]
+  float* tile_acc = scratch + dim;  // [dim]
+  Softmax softmax;
+  for (int64_t tile = first_visible(position, args.window) / kKvTile; tile <= position / kKvTile; ++tile) {
+    const std::byte* page = segment.pages[static_cast<size_t>(tile)];
+    const TileKeys keys{.k = page + kv_offset(args.kv, 0, kv_head, 0),
+                        .v = page + kv_offset(args.kv, 1, kv_head, 0)};
+    const Softmax partial =
+        attend_tile(args, args.q + row * args.q_stride + head * dim, keys,
+                    visible_in_tile(position, args.window, tile), scratch + 2 * dim, tile_acc);
+    merge_tile(&softmax, acc, partial, tile_acc, dim);
+  }
+  finish_softmax(softmax, acc, dim, args.out + row * args.out_stride + head * dim);
+}
+
+}  // namespace
+
+void attention_plain(const CpuContext& context, const AttentionArgs& args) {
+  const auto scratch_floats = static_cast<size_t>(3 * args.kv.head_dim + kKvTile);
+  for (const KvSegment& segment : args.segments) {
+    context.pool.parallel_for(segment.row_count * args.heads, [&](int64_t task, int worker) {
+      attend_row(args, segment, task / args.heads, task % args.heads,
+                 context.workspace.of_worker(worker, scratch_floats));
+    });
+  }
+}
+
+void attention_cpu(const CpuContext& context, RowKind kind, const AttentionArgs& args) {
+  if (context.is_plain()) return attention_plain(context, args);
+  if (kind == RowKind::decode) return attention_decode_avx2(context, args);
+  attention_prefill_avx2(context, args);
+}
+
+}  // namespace ete

@@ -1,0 +1,78 @@
+#include "engine/ops/cpu/cpu_ops.h"
+
+#include "engine/ops/cpu/check_args.h"
+#include "engine/ops/cpu/matmul.h"
+
+namespace ete {
+
+CpuOps::CpuOps(CpuDevice& device, const OpsOptions& options)
+    : device_(device),
+      math_(options.math),
+      workspace_(device.pool().size()),
+      context_{.pool = device.pool(),
+               .workspace = workspace_,
+               .family = resolve_matmul_family(options.family, options.math)} {}
+
+std::string CpuOps::describe() const {
+  return std::string(math_ == Math::exact ? "exact" : "fast") + ", " + std::string(name_of(context_.family)) +
+         " (decode, prefill)";
+}
+
+void CpuOps::embed(Stream& stream, const PackedMatrix& table, std::vector<int32_t> ids, float scale, float* y,
+                   int64_t y_stride) {
+  check_embed(table, ids, y_stride);
+  device_.host_async(stream, [this, table, ids = std::move(ids), scale, y, y_stride] {
+    embed_cpu(context_, table, ids, scale, y, y_stride);
+  });
+}
+
+void CpuOps::rms_norm(Stream& stream, const RmsNormArgs& args) {
+  device_.host_async(stream, [this, args] { rms_norm_cpu(context_, args); });
+}
+
+void CpuOps::matmul(Stream& stream, RowKind kind, const float* x, int64_t x_stride, int64_t m,
+                    std::vector<MatmulOutput> outputs) {
+  device_.host_async(stream, [this, kind, x, x_stride, m, outputs = std::move(outputs)] {
+    matmul_cpu(context_.pool, context_.family, math_, kind, x, x_stride, m, outputs);
+  });
+}
+
+void CpuOps::rope(Stream& stream, const RopeArgs& args) {
+  check_rope(args);
+  device_.host_async(stream, [this, args] { rope_cpu(context_, args); });
+}
+
+void CpuOps::kv_append(Stream& stream, const KvAppendArgs& args) {
+  check_kv_append(args);
+  device_.host_async(stream, [this, args] { kv_append_cpu(context_, args); });
+}
+
+void CpuOps::attention(Stream& stream, RowKind kind, const AttentionArgs& args) {
+  check_attention(args);
+  device_.host_async(stream, [this, kind, args] { attention_cpu(context_, kind, args); });
+}
+
+void CpuOps::gated_activation(Stream& stream, Activation act, const float* gate, const float* up, float* y,
+                              int64_t m, int64_t n, int64_t stride) {
+  device_.host_async(stream, [this, args = GatedActivationArgs{act, gate, up, y, m, n, stride}] {
+    gated_activation_cpu(context_, args);
+  });
+}
+
+void CpuOps::reduce_logits(Stream& stream, const float* logits, int64_t stride, int64_t vocab,
+                           std::vector<LogitsWanted> wanted, std::vector<LogitsRow*> results) {
+  check_reduce_logits(stride, vocab, wanted, results);
+  device_.host_async(stream,
+                     [this, logits, stride, vocab, wanted = std::move(wanted), results = std::move(results)] {
+                       reduce_logits_cpu(context_, logits, stride, vocab, wanted, results);
+                     });
+}
+
+void CpuOps::gather_rows(Stream& stream, const float* x, int64_t x_stride, std::vector<int64_t> rows,
+                         int64_t n, float* y, int64_t y_stride) {
+  device_.host_async(stream, [this, args = GatherRowsArgs{x, x_stride, std::move(rows), n, y, y_stride}] {
+    gather_rows_cpu(context_, args);
+  });
+}
+
+}  // namespace ete
