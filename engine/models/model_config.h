@@ -15,7 +15,8 @@ enum class Family : uint8_t { llama, mistral, qwen2, qwen3 };
 std::string_view name_of(Family family);
 
 // Rotary frequencies. inv_freq is already scaled (default, linear, llama3), computed in float as transformers does
-// (modeling_rope_utils.py), so a GGUF and an HF directory of one model agree bit for bit.
+// (modeling_rope_utils.py). A GGUF and an HF directory of one model agree bit for bit, but for llama3 scaling, whose
+// per-frequency factors a GGUF holds rounded to float.
 struct RopeConfig {
   std::string type = "default";
   double theta = 10000.0;

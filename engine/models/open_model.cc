@@ -26,7 +26,7 @@ constexpr const char* kTokenizerFiles[] = {
 TokenizerFiles read_tokenizer_files(const fs::path& directory) {
   TokenizerFiles tokenizer;
   for (const char* name : kTokenizerFiles) {
-    if (!fs::exists(directory / name)) continue;
+    if (!file_exists((directory / name).string())) continue;
     tokenizer.files[name] = read_file((directory / name).string(), kMaxTokenizerBytes);
   }
   return tokenizer;
@@ -40,7 +40,7 @@ std::string directory_name(const fs::path& directory) {
 ModelFiles open_hf_directory(const std::string& path, CapabilityGate& gate) {
   const fs::path directory(path);
   const std::string config_path = (directory / "config.json").string();
-  if (!fs::exists(config_path)) {
+  if (!file_exists(config_path)) {
     throw Error(
         ErrorCode::not_found,
         config_path + ": no such file; a model directory holds config.json and " + "safetensors weights");
@@ -77,7 +77,7 @@ ModelFiles open_gguf_file(const std::string& path, CapabilityGate& gate) {
 
 }  // namespace
 
-ModelFiles open_model(const std::string& path, const std::vector<std::string>& accept_unknown) {
+ModelFiles open_model(const std::string& path, const std::vector<std::string>& accept_unknown) try {
   CapabilityGate gate(accept_unknown);
   ModelFiles model;
   std::error_code ignored;
@@ -85,17 +85,18 @@ ModelFiles open_model(const std::string& path, const std::vector<std::string>& a
     model = make_random_model(path);
   } else if (fs::is_directory(path, ignored)) {
     model = open_hf_directory(path, gate);
-  } else if (fs::exists(path, ignored)) {
+  } else if (file_exists(path)) {
     model = open_gguf_file(path, gate);
   } else {
-    throw Error(
-        ErrorCode::not_found,
-        path +
-            ": no such file or directory; a GGUF file, a directory with config.json, or random:SHAPE is due");
+    throw Error(ErrorCode::not_found,
+                path + ": no such file; a GGUF file, a directory with config.json, or random:SHAPE is due");
   }
   model.path = path;
   model.capabilities = gate.finish();
   return model;
+} catch (const Error& e) {
+  const std::string message = e.what();
+  throw Error(e.code(), message.starts_with(path) ? message : path + ": " + message);
 }
 
 }  // namespace ete

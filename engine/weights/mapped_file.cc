@@ -73,6 +73,11 @@ void drop_pages(const std::byte* data, size_t bytes) {
   if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
+bool file_exists(const std::string& path) {
+  struct stat status {};
+  return ::stat(path.c_str(), &status) == 0 || (errno != ENOENT && errno != ENOTDIR);
+}
+
 std::string read_file(const std::string& path, size_t max_bytes) {
   const FileDescriptor file(path);
   const size_t size = file.regular_size();

@@ -30,6 +30,9 @@ class MappedFile {
 // them back, a later read of an anonymous mapping sees zeros.
 void drop_pages(const std::byte* data, size_t bytes);
 
+// False only where nothing of this name is there; a file that cannot be examined fails when it is opened.
+bool file_exists(const std::string& path);
+
 // The whole file, at most max_bytes. Errors as MappedFile's, but an empty file is an empty string, and
 // Error(invalid_argument) when it is larger.
 std::string read_file(const std::string& path, size_t max_bytes);

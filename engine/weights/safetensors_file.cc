@@ -106,10 +106,9 @@ void order_and_refuse_overlaps(std::vector<SourceTensor>& tensors, const std::st
   }
 }
 
-std::shared_ptr<const MappedFile> add_file(MappedTensors& tensors, const std::filesystem::path& path) {
+void add_file(MappedTensors& tensors, const std::filesystem::path& path) {
   auto file = std::make_shared<const MappedFile>(path.string());
   tensors.add(file, parse_safetensors(file->bytes(), path.filename().string()));
-  return file;
 }
 
 std::shared_ptr<const TensorSource> open_shards(const std::filesystem::path& directory,
@@ -120,7 +119,7 @@ std::shared_ptr<const TensorSource> open_shards(const std::filesystem::path& dir
   for (const auto& [tensor, shard] : weight_map) shards.insert(shard);
   auto tensors = std::make_shared<MappedTensors>();
   for (const std::string& shard : shards) {
-    if (!std::filesystem::exists(directory / shard)) {
+    if (!file_exists((directory / shard).string())) {
       throw Error(ErrorCode::not_found,
                   (directory / shard).string() + ": no such file, but " + index_name + " names this shard");
     }
@@ -194,12 +193,12 @@ std::shared_ptr<const TensorSource> open_safetensors(const std::string& director
   const std::filesystem::path root(directory);
   const auto single = root / "model.safetensors";
   const auto index = root / "model.safetensors.index.json";
-  if (std::filesystem::exists(single)) {
+  if (file_exists(single.string())) {
     auto tensors = std::make_shared<MappedTensors>();
     add_file(*tensors, single);
     return tensors;
   }
-  if (std::filesystem::exists(index)) return open_shards(root, index);
+  if (file_exists(index.string())) return open_shards(root, index);
   throw Error(
       ErrorCode::not_found,
       directory + ": no weights: neither model.safetensors nor model.safetensors.index.json is there");

@@ -1,0 +1,31 @@
+#include "engine/models/model.h"
+
+#include "engine/base/check.h"
+#include "engine/models/llama.h"
+
+namespace ete {
+
+ModelWeights weights_of(const ModelFiles& files, WeightsChoice choice) {
+  switch (files.config.family) {
+    case Family::llama:
+    case Family::mistral:
+    case Family::qwen2:
+    case Family::qwen3:
+      return llama_weights(files, choice);
+  }
+  check_failed(__FILE__, __LINE__, "Family", "unknown");
+}
+
+std::unique_ptr<Model> make_model(const ModelConfig& config, Ops& ops, Device& device, DeviceArena& arena,
+                                  Stream& stream) {
+  switch (config.family) {
+    case Family::llama:
+    case Family::mistral:
+    case Family::qwen2:
+    case Family::qwen3:
+      return std::make_unique<LlamaModel>(config, ops, device, arena, stream);
+  }
+  check_failed(__FILE__, __LINE__, "Family", "unknown");
+}
+
+}  // namespace ete

@@ -1,0 +1,241 @@
+#include "engine/weights/layer_streamer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "engine/base/check.h"
+
+namespace ete {
+
+namespace {
+
+// Copies of this size reach a link's full rate; smaller pieces would only add launches.
+constexpr size_t kCopyPiece = size_t{16} << 20;
+
+}  // namespace
+
+// Delays the copy stream so that bytes arrive no faster than the limit. Its clock is the copy stream's own:
+// pace() runs there only.
+class LayerStreamer::LinkPacer {
+ public:
+  explicit LinkPacer(uint64_t bytes_per_second) : rate_(static_cast<double>(bytes_per_second)) {}
+
+  void begin() { started_ = std::max(started_, Clock::now()); }
+
+  // `bytes` were copied since begin(): returns when a link of this rate would have brought them.
+  void end(size_t bytes) {
+    started_ += std::chrono::duration_cast<Clock::duration>(
+        std::chrono::duration<double>(static_cast<double>(bytes) / rate_));
+    std::this_thread::sleep_until(started_);
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  double rate_;
+  Clock::time_point started_{};
+};
+
+LayerLease::LayerLease(LayerStreamer* owner, int slot, const BlobLayout& layout, const std::byte* device_base,
+                       const std::byte* home, Stream* compute)
+    : owner_(owner),
+      slot_(slot),
+      layout_(&layout),
+      device_base_(device_base),
+      home_(home),
+      compute_(compute) {}
+
+LayerLease::LayerLease(LayerLease&& other) noexcept
+    : owner_(std::exchange(other.owner_, nullptr)),
+      slot_(other.slot_),
+      layout_(other.layout_),
+      device_base_(other.device_base_),
+      home_(other.home_),
+      compute_(other.compute_) {}
+
+LayerLease::~LayerLease() {
+  if (owner_ != nullptr) owner_->release(slot_, *compute_);
+}
+
+SplitMatrix LayerLease::matrix(size_t index) const {
+  return split_matrix(layout_->places[index], device_base_, home_);
+}
+
+const float* LayerLease::vector(size_t index) const {
+  const WeightPlace& place = layout_->places[index];
+  return place.rows == 0 ? nullptr : reinterpret_cast<const float*>(device_base_ + place.device_offset);
+}
+
+LayerStreamer::LayerStreamer(Device& device, const WeightStore& store, DeviceArena& arena, Stream& copy,
+                             const StreamerOptions& options)
+    : device_(device), store_(store), copy_(copy), options_(options) {
+  const auto layers = static_cast<size_t>(store.layers());
+  CHECK(options.resident.size() == layers, std::to_string(options.resident.size()));
+  order_.assign(layers, -1);
+  resident_base_.assign(layers, nullptr);
+  size_t slot_bytes = 0;
+  for (size_t i = 0; i < layers; ++i) {
+    if (options.resident[i]) continue;
+    order_[i] = static_cast<int64_t>(streamed_.size());
+    streamed_.push_back(static_cast<int64_t>(i));
+    slot_bytes = std::max(slot_bytes, store.layer_layout(static_cast<int64_t>(i)).device_bytes);
+  }
+  if (options.link_limit > 0) pacer_ = std::make_unique<LinkPacer>(options.link_limit);
+  copy_resident_layers(arena);
+  if (streamed_.empty()) return;
+  CHECK(options.slots >= 2, std::to_string(options.slots));
+  for (int i = 0; i < options.slots; ++i) {
+    slots_.push_back(Slot{
+        .data = arena.take(slot_bytes), .copied = device.create_event(), .computed = device.create_event()});
+  }
+  if (options.poison_released_slots && slot_bytes > 0) {
+    poison_ = device.allocate(slot_bytes, MemorySpace::host);
+    std::memset(poison_.data(), 0xff, slot_bytes);
+  }
+  fetch_ahead();
+}
+
+LayerStreamer::~LayerStreamer() {
+  // Copies that are under way read the store and write the slots, which may die right after this.
+  try {
+    copy_.synchronize();
+  } catch (const std::exception&) {  // nobody is left to act on a failed copy
+  }
+}
+
+size_t LayerStreamer::arena_bytes(const StoreLayout& layout, const StreamerOptions& options,
+                                  bool shares_host_memory) {
+  size_t resident = 0;
+  size_t slot_bytes = 0;
+  bool streams = false;
+  for (size_t i = 0; i < layout.layers.size(); ++i) {
+    const size_t bytes = layout.layers[i].device_bytes;
+    if (options.resident[i]) {
+      if (!shares_host_memory) resident += DeviceArena::padded(bytes);
+    } else {
+      streams = true;
+      slot_bytes = std::max(slot_bytes, bytes);
+    }
+  }
+  return resident + (streams ? static_cast<size_t>(options.slots) * DeviceArena::padded(slot_bytes) : 0);
+}
+
+void LayerStreamer::copy_resident_layers(DeviceArena& arena) {
+  const bool shares = device_.info().shares_host_memory;
+  for (size_t i = 0; i < order_.size(); ++i) {
+    if (order_[i] >= 0) continue;
+    const auto layer = static_cast<int64_t>(i);
+    if (shares) {
+      resident_base_[i] = store_.layer_home(layer);
+      continue;
+    }
+    const size_t bytes = store_.layer_layout(layer).device_bytes;
+    std::byte* data = arena.take(bytes);
+    device_.copy_async(copy_, data, store_.layer_home(layer), bytes);
+    resident_base_[i] = data;
+  }
+  copy_.synchronize();
+}
+
+int LayerStreamer::slot_of(int64_t layer) const {
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    if (slots_[i].layer == layer) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+// How many streamed layers are used before this one, from the cursor on.
+int64_t LayerStreamer::distance(int64_t layer) const {
+  const auto count = static_cast<int64_t>(streamed_.size());
+  return (order_[static_cast<size_t>(layer)] - cursor_ + count) % count;
+}
+
+// The slot that may be overwritten for `layer`: an empty one, or the one whose layer is needed last, if that
+// is after `layer`; -1: none.
+int LayerStreamer::victim_for(int64_t layer) const {
+  int victim = -1;
+  int64_t furthest = distance(layer);
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    const Slot& slot = slots_[i];
+    if (slot.leased) continue;
+    if (slot.layer < 0) return static_cast<int>(i);
+    if (distance(slot.layer) > furthest) {
+      furthest = distance(slot.layer);
+      victim = static_cast<int>(i);
+    }
+  }
+  return victim;
+}
+
+void LayerStreamer::fill(int index, int64_t layer) {
+  Slot& slot = slots_[static_cast<size_t>(index)];
+  slot.layer = layer;
+  slot.computed->wait(copy_);
+  const std::byte* home = store_.layer_home(layer);
+  const size_t bytes = store_.layer_layout(layer).device_bytes;
+  for (size_t done = 0; done < bytes; done += kCopyPiece) {
+    const size_t piece = std::min(kCopyPiece, bytes - done);
+    if (pacer_) device_.host_async(copy_, [pacer = pacer_.get()] { pacer->begin(); });
+    device_.copy_async(copy_, slot.data + done, home + done, piece);
+    if (pacer_) device_.host_async(copy_, [pacer = pacer_.get(), piece] { pacer->end(piece); });
+  }
+  slot.copied->record(copy_);
+  bytes_copied_ += bytes;
+  copying_ = true;
+}
+
+void LayerStreamer::prefetch(int64_t layer) {
+  if (order_[static_cast<size_t>(layer)] < 0 || slot_of(layer) >= 0) return;
+  const int slot = victim_for(layer);
+  if (slot >= 0) fill(slot, layer);
+}
+
+void LayerStreamer::fetch_ahead() {
+  const auto count = static_cast<int64_t>(streamed_.size());
+  const int64_t ahead = std::min(count, static_cast<int64_t>(slots_.size()));
+  for (int64_t i = 0; i < ahead; ++i) prefetch(streamed_[static_cast<size_t>((cursor_ + i) % count)]);
+}
+
+LayerLease LayerStreamer::acquire(int64_t layer, Stream& compute) {
+  const auto i = static_cast<size_t>(layer);
+  const BlobLayout& layout = store_.layer_layout(layer);
+  const std::byte* home = store_.layer_home(layer);
+  if (order_[i] < 0) return LayerLease(nullptr, -1, layout, resident_base_[i], home, &compute);
+  cursor_ = order_[i];
+  prefetch(layer);
+  const int index = slot_of(layer);
+  CHECK(index >= 0, "every slot is leased");
+  Slot& slot = slots_[static_cast<size_t>(index)];
+  slot.leased = true;
+  slot.copied->wait(compute);
+  fetch_ahead();
+  return LayerLease(this, index, layout, slot.data, home, &compute);
+}
+
+void LayerStreamer::release(int index, Stream& compute) {
+  Slot& slot = slots_[static_cast<size_t>(index)];
+  if (poison_.size() > 0) {
+    device_.copy_async(compute, slot.data, poison_.data(), poison_.size());
+    slot.layer = -1;
+  }
+  slot.computed->record(compute);
+  slot.leased = false;
+  cursor_ = (cursor_ + 1) % static_cast<int64_t>(streamed_.size());
+  fetch_ahead();
+}
+
+bool LayerStreamer::notify_when_copied(std::function<void()> call) {
+  if (!std::exchange(copying_, false)) return false;
+  device_.host_async(copy_, std::move(call));
+  return true;
+}
+
+void LayerStreamer::reset() {
+  for (Slot& slot : slots_) slot.layer = -1;
+  copying_ = false;
+  copy_.synchronize();
+}
+
+}  // namespace ete

@@ -1,0 +1,110 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "engine/device/device.h"
+#include "engine/device/device_arena.h"
+#include "engine/weights/weight_store.h"
+
+namespace ete {
+
+class LayerStreamer;
+
+// The right to read one layer's weights on a compute stream. Releasing it (destruction) records "computed": the slot
+// may be overwritten once everything submitted to that stream so far is done. Move-only; engine thread.
+class LayerLease {
+ public:
+  LayerLease(LayerLease&& other) noexcept;
+  LayerLease& operator=(LayerLease&&) = delete;
+  LayerLease(const LayerLease&) = delete;
+  ~LayerLease();
+
+  // `index` is the weight's place in the layer's BlobSpec.
+  SplitMatrix matrix(size_t index) const;      // rows are 0 when the layer has no such weight
+  const float* vector(size_t index) const;     // [rows] in device memory; null when the layer has none
+
+ private:
+  friend class LayerStreamer;
+  LayerLease(LayerStreamer* owner, int slot, const BlobLayout& layout, const std::byte* device_base,
+             const std::byte* home, Stream* compute);
+  LayerStreamer* owner_;  // null: nothing to release
+  int slot_;
+  const BlobLayout* layout_;
+  const std::byte* device_base_;
+  const std::byte* home_;
+  Stream* compute_;
+};
+
+struct StreamerOptions {
+  std::vector<bool> resident;  // [layers]: on the device for good
+  int slots = 0;               // at least 2 when a layer is streamed
+  uint64_t link_limit = 0;     // bytes a second that copies are paced to; 0: none
+  // Overwrites a slot with 0xff (NaN in every float format) as soon as its layer is computed, so that reading it
+  // without waiting for the next copy shows.
+  bool poison_released_slots = false;
+};
+
+// Brings layers to the device: resident ones once, the others through slots, ahead of the pass. Layers are used in
+// the order 0, 1, ..., L - 1, 0, ...; a free slot takes the layer that is needed soonest and is not there yet.
+// A slot's life: being written -> copied -> leased -> computed -> free; both directions of the dependency between the
+// copy stream and the compute stream are events. Engine thread.
+class LayerStreamer {
+ public:
+  // Device, store, arena and streams outlive it. Slots and, on a device with memory of its own, resident layers are
+  // taken from the arena. Where the device shares host memory a resident layer is read at home, not copied.
+  LayerStreamer(Device& device, const WeightStore& store, DeviceArena& arena, Stream& copy,
+                const StreamerOptions& options);
+  ~LayerStreamer();
+
+  // Bytes that the constructor takes from the arena.
+  static size_t arena_bytes(const StoreLayout& layout, const StreamerOptions& options, bool shares_host_memory);
+
+  // Starts copying `layer`, unless it is there already or every slot holds a layer that is needed sooner.
+  void prefetch(int64_t layer);
+  // The compute stream waits until the layer is there. One lease at a time; the layers after it start to be fetched.
+  LayerLease acquire(int64_t layer, Stream& compute);
+  // Calls back on a thread of the device when every copy submitted so far is done; false: none is, no call comes.
+  bool notify_when_copied(std::function<void()> call);
+  // Waits for all copies and forgets what the slots hold. After a device error.
+  void reset();
+
+  uint64_t bytes_copied() const { return bytes_copied_; }
+
+ private:
+  friend class LayerLease;
+  struct Slot {
+    std::byte* data = nullptr;
+    int64_t layer = -1;  // what it holds or is being filled with
+    bool leased = false;
+    std::unique_ptr<Event> copied;
+    std::unique_ptr<Event> computed;
+  };
+  void copy_resident_layers(DeviceArena& arena);
+  int slot_of(int64_t layer) const;  // -1: in none
+  int64_t distance(int64_t layer) const;
+  int victim_for(int64_t layer) const;
+  void fill(int slot, int64_t layer);
+  void fetch_ahead();
+  void release(int slot, Stream& compute);
+
+  Device& device_;
+  const WeightStore& store_;
+  Stream& copy_;
+  StreamerOptions options_;
+  std::vector<const std::byte*> resident_base_;  // [layers]; null for streamed ones
+  std::vector<int64_t> streamed_;                // layers, ascending
+  std::vector<int64_t> order_;                   // [layers]: index in streamed_, -1 for resident ones
+  std::vector<Slot> slots_;
+  int64_t cursor_ = 0;  // index in streamed_ of the next layer to be leased
+  bool copying_ = false;
+  uint64_t bytes_copied_ = 0;
+  Buffer poison_;  // host memory, a slot's size
+  class LinkPacer;
+  std::unique_ptr<LinkPacer> pacer_;
+};
+
+}  // namespace ete

@@ -1,0 +1,191 @@
+#include "engine/weights/weight_store.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "engine/base/check.h"
+#include "engine/weights/pack_tensor.h"
+
+namespace ete {
+
+namespace {
+
+// The file's row of the checkpoint's row `row` (see gguf_permuted_qk): inside a head, the file holds pairs
+// (i, i + head_dim / 2) side by side.
+int64_t source_row(const WeightSpec& spec, int64_t row) {
+  if (spec.permuted_heads == 0) return row;
+  const int64_t head_dim = spec.rows / spec.permuted_heads;
+  const int64_t head = row / head_dim;
+  const int64_t within = row % head_dim;
+  const int64_t half = head_dim / 2;
+  return head * head_dim + 2 * (within % half) + within / half;
+}
+
+struct Difference {
+  double max_abs = 0;
+  double squares = 0;
+  double reference_squares = 0;
+};
+
+void accumulate(Difference* total, const float* kept, const float* exact, int64_t cols) {
+  for (int64_t i = 0; i < cols; ++i) {
+    const double difference = static_cast<double>(kept[i]) - static_cast<double>(exact[i]);
+    total->max_abs = std::max(total->max_abs, std::abs(difference));
+    total->squares += difference * difference;
+    total->reference_squares += static_cast<double>(exact[i]) * static_cast<double>(exact[i]);
+  }
+}
+
+}  // namespace
+
+// Packs the weights of a model one after the other, the panels of each in parallel.
+class WeightStore::Packer {
+ public:
+  Packer(const TensorSource& source, ThreadPool& pool, const Progress& progress, size_t total_bytes,
+         std::vector<RepackError>* errors)
+      : source_(source),
+        pool_(pool),
+        progress_(progress),
+        total_bytes_(total_bytes),
+        errors_(errors),
+        scratch_(static_cast<size_t>(pool.size())) {}
+
+  void pack(const BlobSpec& spec, const BlobLayout& layout, std::byte* blob) {
+    for (size_t i = 0; i < spec.size(); ++i) {
+      if (spec[i].rows == 0) continue;
+      const SourceTensor* tensor = source_.find(spec[i].source);
+      CHECK(tensor != nullptr, spec[i].source);
+      check_shape(spec[i], *tensor);
+      if (spec[i].shape == WeightShape::vector) {
+        pack_vector(spec[i], layout.places[i], *tensor, blob);
+      } else {
+        pack_matrix(spec[i], layout.places[i], *tensor, blob);
+      }
+      source_.release(*tensor);
+    }
+    done_bytes_ += layout.bytes;
+    if (progress_ && !spec.empty()) {
+      progress_(static_cast<double>(done_bytes_) / static_cast<double>(total_bytes_), spec.back().name);
+    }
+  }
+
+ private:
+  struct Scratch {
+    std::vector<float> exact;  // [cols]
+    std::vector<float> kept;   // [cols]
+    Difference difference;
+  };
+
+  static void check_shape(const WeightSpec& spec, const SourceTensor& tensor) {
+    const bool is_vector = spec.shape == WeightShape::vector;
+    const std::vector<int64_t> due =
+        is_vector ? std::vector<int64_t>{spec.rows} : std::vector<int64_t>{spec.rows, spec.cols};
+    if (tensor.shape == due) return;
+    std::string found;
+    for (const int64_t extent : tensor.shape) found += (found.empty() ? "" : ", ") + std::to_string(extent);
+    throw Error(ErrorCode::corrupt, tensor.file + ": tensor " + tensor.name + ": shape [" + found +
+                                        "]; due is [" + std::to_string(spec.rows) +
+                                        (is_vector ? "]" : ", " + std::to_string(spec.cols) + "]"));
+  }
+
+  static void pack_vector(const WeightSpec& spec, const WeightPlace& place, const SourceTensor& tensor,
+                          std::byte* blob) {
+    std::vector<float> values(static_cast<size_t>(spec.rows));
+    read_row(tensor, 0, values.data());
+    auto* kept = reinterpret_cast<float*>(blob + place.device_offset);
+    for (int64_t row = 0; row < spec.rows; ++row) {
+      kept[row] = values[static_cast<size_t>(source_row(spec, row))];
+    }
+  }
+
+  void pack_matrix(const WeightSpec& spec, const WeightPlace& place, const SourceTensor& tensor,
+                   std::byte* blob) {
+    const bool lossless = packs_losslessly(tensor.type, spec.format);
+    for (Scratch& scratch : scratch_) {
+      scratch.exact.resize(static_cast<size_t>(spec.cols));
+      scratch.kept.resize(static_cast<size_t>(spec.cols));
+      scratch.difference = {};
+    }
+    const int64_t panels = (spec.rows + kPanelRows - 1) / kPanelRows;
+    pool_.parallel_for(panels, [&](int64_t panel, int worker) {
+      pack_panel(spec, place, tensor, blob, panel, lossless, &scratch_[static_cast<size_t>(worker)]);
+    });
+    if (!lossless) record_difference(spec);
+  }
+
+  static void pack_panel(const WeightSpec& spec, const WeightPlace& place, const SourceTensor& tensor,
+                         std::byte* blob, int64_t panel, bool lossless, Scratch* scratch) {
+    const size_t bytes = panel_bytes(spec.format, spec.cols);
+    const int64_t device_panels = (place.device_rows + kPanelRows - 1) / kPanelRows;
+    std::byte* data = panel < device_panels
+                          ? blob + place.device_offset + static_cast<size_t>(panel) * bytes
+                          : blob + place.host_offset + static_cast<size_t>(panel - device_panels) * bytes;
+    const int64_t end = std::min((panel + 1) * kPanelRows, spec.rows);
+    std::memset(data, 0, bytes);
+    for (int64_t row = panel * kPanelRows; row < end; ++row) {
+      pack_tensor_row(tensor, source_row(spec, row), spec.format, row, scratch->exact.data(), data);
+    }
+    if (lossless) return;
+    const PackedMatrix packed{spec.format, end - panel * kPanelRows, spec.cols, data};
+    for (int64_t row = panel * kPanelRows; row < end; ++row) {
+      read_row(tensor, source_row(spec, row), scratch->exact.data());
+      unpack_row(packed, row - panel * kPanelRows, scratch->kept.data());
+      accumulate(&scratch->difference, scratch->kept.data(), scratch->exact.data(), spec.cols);
+    }
+  }
+
+  void record_difference(const WeightSpec& spec) {
+    Difference sum;
+    for (const Scratch& scratch : scratch_) {
+      sum.max_abs = std::max(sum.max_abs, scratch.difference.max_abs);
+      sum.squares += scratch.difference.squares;
+      sum.reference_squares += scratch.difference.reference_squares;
+    }
+    if (sum.squares == 0) return;
+    errors_->push_back({spec.name, spec.format, sum.max_abs, std::sqrt(sum.squares / sum.reference_squares)});
+  }
+
+  const TensorSource& source_;
+  ThreadPool& pool_;
+  const Progress& progress_;
+  size_t total_bytes_;
+  size_t done_bytes_ = 0;
+  std::vector<RepackError>* errors_;
+  std::vector<Scratch> scratch_;  // [pool size]
+};
+
+WeightStore::WeightStore(Device& device, const TensorSource& source, const ModelWeights& weights,
+                         StoreLayout layout, ThreadPool& pool, const Progress& progress)
+    : layout_(std::move(layout)) {
+  Packer packer(source, pool, progress, layout_.bytes(), &repack_errors_);
+  const auto make = [&](const BlobSpec& spec, const BlobLayout& place) {
+    Buffer blob = device.allocate(place.bytes, MemorySpace::host);
+    packer.pack(spec, place, blob.data());
+    return blob;
+  };
+  embedding_ = make(weights.embedding, layout_.embedding);
+  for (size_t i = 0; i < weights.layers.size(); ++i)
+    layers_.push_back(make(weights.layers[i], layout_.layers[i]));
+  final_norm_ = make(weights.final_norm, layout_.final_norm);
+  lm_head_ = make(weights.lm_head, layout_.lm_head);
+}
+
+PackedMatrix WeightStore::embedding() const {
+  return split_matrix(layout_.embedding.places.front(), embedding_.data(), embedding_.data()).device;
+}
+
+PackedMatrix WeightStore::lm_head() const {
+  if (layout_.lm_head.places.empty()) return embedding();
+  return split_matrix(layout_.lm_head.places.front(), lm_head_.data(), lm_head_.data()).device;
+}
+
+const float* WeightStore::final_norm() const { return final_norm_.as<const float>(); }
+
+SplitMatrix split_matrix(const WeightPlace& place, const std::byte* device_base, const std::byte* home) {
+  return {.device = {place.format, place.device_rows, place.cols, device_base + place.device_offset},
+          .host = {place.format, place.rows - place.device_rows, place.cols, home + place.host_offset}};
+}
+
+}  // namespace ete

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "engine/device/cpu/thread_pool.h"
+#include "engine/device/device.h"
+#include "engine/weights/weight_layout.h"
+
+namespace ete {
+
+// A matrix as a pass sees it: rows [0, device.rows) where kernels of the device read them, the rest at home.
+struct SplitMatrix {
+  PackedMatrix device;  // [device.rows, cols]; rows may be 0
+  PackedMatrix host;    // [rows - device.rows, cols]; rows may be 0; always in host memory
+};
+
+// How far the kept form of a tensor is from the file's.
+struct RepackError {
+  std::string tensor;
+  WeightFormat format = WeightFormat::f32;
+  double max_abs = 0;       // largest difference of an element
+  double relative_rms = 0;  // sqrt(sum of squared differences / sum of squares)
+};
+
+// All weights of a model at home in host memory (pinned where the device needs it): one contiguous blob a layer, and
+// one each for embedding, final norm and lm_head. Const and thread-safe once made; the device must outlive it.
+class WeightStore {
+ public:
+  // Fraction of the bytes in [0, 1] and the tensor just packed; called on the constructing thread.
+  using Progress = std::function<void(double fraction, const std::string& tensor)>;
+
+  // Packs every tensor, rows in parallel on `pool`, and releases each tensor's file pages as soon as it is packed.
+  // Error(resource_exhausted) when the blobs do not fit, and what the source throws.
+  WeightStore(Device& device, const TensorSource& source, const ModelWeights& weights, StoreLayout layout,
+              ThreadPool& pool, const Progress& progress);
+
+  int64_t layers() const { return static_cast<int64_t>(layers_.size()); }
+  const BlobLayout& layer_layout(int64_t layer) const { return layout_.layers[static_cast<size_t>(layer)]; }
+  const std::byte* layer_home(int64_t layer) const { return layers_[static_cast<size_t>(layer)].data(); }
+  size_t bytes() const { return layout_.bytes(); }
+
+  PackedMatrix embedding() const;   // [vocab, hidden]
+  PackedMatrix lm_head() const;     // [vocab, hidden]; the embedding's bytes when tied
+  const float* final_norm() const;  // [hidden]
+
+  // Tensors that were not kept exactly, in the order of packing.
+  const std::vector<RepackError>& repack_errors() const { return repack_errors_; }
+
+ private:
+  class Packer;
+  StoreLayout layout_;
+  std::vector<Buffer> layers_;
+  Buffer embedding_;
+  Buffer final_norm_;
+  Buffer lm_head_;
+  std::vector<RepackError> repack_errors_;
+};
+
+// The parts of a placed matrix, given where the device's part and the home blob begin.
+SplitMatrix split_matrix(const WeightPlace& place, const std::byte* device_base, const std::byte* home);
+
+}  // namespace ete
