@@ -1,0 +1,404 @@
+#include "services/front/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "services/front/front_error.h"
+
+namespace ete::front {
+namespace {
+
+constexpr int32_t kMostSpare = 64;      // ids asked for beyond the best, one for each penalised
+constexpr int32_t kManyAffected = 256;  // naming more than this is weighed against fetching the row
+constexpr size_t kSortedAtOnce = 1024;
+constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
+// Covers the rounding of sums of weights taken in another order.
+constexpr double kSumSlack = 1e-9;
+// Covers the exponentials and the logarithm that a worker takes in single precision.
+constexpr double kLogsumexpSlack = 2e-6;
+
+uint64_t mix(uint64_t z) {
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
+  return z ^ (z >> 31);
+}
+
+[[noreturn]] void bad_reply(const std::string& what) {
+  throw FrontError(FrontErrorCode::internal, "the worker's logits: " + what);
+}
+
+void check_logit(double logit, int32_t id) {
+  if (std::isnan(logit) || logit == std::numeric_limits<double>::infinity()) {
+    bad_reply("id " + std::to_string(id) + " has logit " + std::to_string(logit) +
+              ", expected a finite number or -inf");
+  }
+}
+
+// First index whose cumulative weight exceeds target.
+std::optional<size_t> first_above(std::span<const double> cumulative, double target) {
+  const auto it = std::upper_bound(cumulative.begin(), cumulative.end(), target);
+  if (it == cumulative.end()) return std::nullopt;
+  return static_cast<size_t>(it - cumulative.begin());
+}
+
+double logsumexp_of(std::span<const float> row) {
+  const double best = *std::max_element(row.begin(), row.end());
+  double sum = 0;
+  for (float logit : row) sum += std::exp(logit - best);
+  return best + std::log(sum);
+}
+
+}  // namespace
+
+double uniform_at(uint64_t seed, uint64_t n) {
+  constexpr uint64_t kGamma = 0x9e3779b97f4a7c15ULL;
+  // The seed is mixed first: otherwise seeds kGamma apart would share their sequence.
+  const uint64_t bits = mix(mix(seed + kGamma) + (n + 1) * kGamma);
+  return static_cast<double>(bits >> 11) * 0x1p-53;
+}
+
+// What a partial row tells for certain.
+struct Sampler::Known {
+  std::vector<Candidate> prefix;  // the canonical order's beginning: no other id comes before or between
+  std::vector<double> behind;     // adjusted logits of ids that are named but not in the prefix
+  int64_t unnamed = 0;            // ids that the reply does not name; each is at most `bound`
+  double bound = kMinusInfinity;
+};
+
+// The row in canonical order, sorted only as far as it is looked at.
+class Sampler::SortedRow {
+ public:
+  explicit SortedRow(std::vector<Candidate> candidates) : candidates_(std::move(candidates)) {}
+
+  const Candidate& operator[](size_t i) {
+    if (i >= sorted_) {
+      const size_t end = std::min(candidates_.size(), std::max({i + 1, 4 * sorted_, kSortedAtOnce}));
+      std::partial_sort(candidates_.begin() + sorted_, candidates_.begin() + end, candidates_.end(), before);
+      sorted_ = end;
+    }
+    return candidates_[i];
+  }
+
+ private:
+  std::vector<Candidate> candidates_;
+  size_t sorted_ = 0;
+};
+
+Sampler::Sampler(const SamplingParams& params, int32_t vocab_size, std::span<const int32_t> prompt,
+                 std::optional<int32_t> logprobs, const AskPolicy& policy)
+    : params_(params),
+      vocab_size_(vocab_size),
+      logprobs_(logprobs),
+      policy_(policy),
+      adjuster_(params, prompt),
+      adaptive_k_(params.temperature == 0 || params.top_k > 0 ? 0 : policy.start) {
+  refresh_query();
+}
+
+bool Sampler::before(const Candidate& a, const Candidate& b) {
+  return a.value > b.value || (a.value == b.value && a.id < b.id);
+}
+
+void Sampler::refresh_query() {
+  const bool greedy = params_.temperature == 0;
+  const auto affected = static_cast<int32_t>(adjuster_.affected_ids().size());
+  query_ = LogitsQuery{};
+  query_.temperature = greedy ? 1.0f : params_.temperature;
+  // The model's own probabilities need its logsumexp at temperature 1, and a reply holds one logsumexp.
+  // Naming a large part of a vocabulary costs more than its row does.
+  if ((logprobs_ && query_.temperature != 1.0f) || (affected > kManyAffected && affected > vocab_size_ / 4)) {
+    query_.full_row = true;
+    return;
+  }
+  // Every penalised id may fall out of the best.
+  const int32_t spare = std::min(affected, kMostSpare);
+  int32_t k = std::max(adaptive_k_, 1);
+  if (greedy) {
+    k = std::max(k, 1 + spare);
+  } else if (params_.top_k > 0) {
+    k = std::max(k, std::min(params_.top_k, policy_.most) + spare);
+  }
+  if (logprobs_) k = std::max(k, *logprobs_);
+  query_.top_k = std::min(k, vocab_size_);
+  query_.extra_ids = adjuster_.affected_ids();
+}
+
+void Sampler::accept(int32_t id) {
+  const bool bounded = params_.temperature == 0 || params_.top_k > 0;
+  if (fetched_) {
+    adaptive_k_ = std::min(policy_.most, 2 * std::max(query_.top_k, 1));
+  } else if (adaptive_k_ > (bounded ? 0 : policy_.least)) {
+    adaptive_k_ -= std::max(1, adaptive_k_ / 256);
+  }
+  fetched_ = false;
+  ++draws_;
+  adjuster_.add_output(id);
+  refresh_query();
+}
+
+double Sampler::weight(double value, double best) const {
+  return std::exp((value - best) / static_cast<double>(params_.temperature));
+}
+
+void Sampler::check_reply(const PartialLogits& logits) const {
+  if (logits.top_ids.size() != static_cast<size_t>(query_.top_k) ||
+      logits.top_logits.size() != logits.top_ids.size() ||
+      logits.extra_logits.size() != query_.extra_ids.size()) {
+    bad_reply("asked for " + std::to_string(query_.top_k) + " best and " +
+              std::to_string(query_.extra_ids.size()) + " extra ids, got " +
+              std::to_string(logits.top_ids.size()) + " ids, " + std::to_string(logits.top_logits.size()) +
+              " logits and " + std::to_string(logits.extra_logits.size()) + " extra logits");
+  }
+  for (size_t i = 0; i < logits.top_ids.size(); ++i) {
+    const Candidate here{logits.top_logits[i], logits.top_ids[i]};
+    check_logit(here.value, here.id);
+    if (here.id < 0 || here.id >= vocab_size_) {
+      bad_reply("id " + std::to_string(here.id) + " is outside [0, " + std::to_string(vocab_size_) + ")");
+    }
+    if (i > 0 && !before({logits.top_logits[i - 1], logits.top_ids[i - 1]}, here)) {
+      bad_reply("the best ids are not descending at index " + std::to_string(i));
+    }
+  }
+  for (size_t i = 0; i < query_.extra_ids.size(); ++i) {
+    check_logit(logits.extra_logits[i], query_.extra_ids[i]);
+  }
+}
+
+Sampler::Known Sampler::known_from(const PartialLogits& logits) const {
+  Known known;
+  const size_t k = logits.top_ids.size();
+  const Candidate last{logits.top_logits[k - 1], logits.top_ids[k - 1]};
+  const bool whole = k == static_cast<size_t>(vocab_size_);
+  std::vector<Candidate> edited;
+  for (size_t i = 0; i < query_.extra_ids.size(); ++i) {
+    const Candidate candidate{adjuster_.adjust(i, logits.extra_logits[i]), query_.extra_ids[i]};
+    if (whole || !before(last, candidate)) {
+      edited.push_back(candidate);
+    } else {
+      known.behind.push_back(candidate.value);
+    }
+  }
+  std::sort(edited.begin(), edited.end(), before);
+  std::vector<Candidate> untouched;
+  untouched.reserve(k);
+  for (size_t i = 0; i < k; ++i) {
+    const Candidate candidate{logits.top_logits[i], logits.top_ids[i]};
+    if (edited.empty() && known.behind.empty()) {
+      untouched.push_back(candidate);
+    } else if (!adjuster_.affects(candidate.id)) {
+      untouched.push_back(candidate);
+    }
+  }
+  known.unnamed =
+      vocab_size_ - static_cast<int64_t>(untouched.size()) - static_cast<int64_t>(query_.extra_ids.size());
+  known.bound = last.value;
+  known.prefix.resize(edited.size() + untouched.size());
+  std::merge(edited.begin(), edited.end(), untouched.begin(), untouched.end(), known.prefix.begin(), before);
+  return known;
+}
+
+// The weight of the ids that the reply does not name, relative to the best adjusted logit.
+Sampler::Interval Sampler::unnamed_weight(const Known& known, const PartialLogits& logits) const {
+  const double best = known.prefix[0].value;
+  const double most = static_cast<double>(known.unnamed) * weight(known.bound, best);
+  if (known.unnamed == 0) return {0, 0};
+  const double temperature = params_.temperature;
+  double named = 0;
+  for (size_t i = 0; i < logits.extra_logits.size(); ++i) named += weight(logits.extra_logits[i], best);
+  for (size_t i = 0; i < logits.top_ids.size(); ++i) {
+    if (!adjuster_.affects(logits.top_ids[i])) named += weight(logits.top_logits[i], best);
+  }
+  // The worker divides in single precision: its exponents are off by up to half a unit in the last place.
+  const double scale = std::abs(logits.logsumexp) + std::abs(logits.top_logits[0] / temperature);
+  const double slack = kLogsumexpSlack + scale * 0x1p-23;
+  const double all = std::exp(logits.logsumexp - best / temperature);
+  const double low = std::max(0.0, all * (1 - slack) - named);
+  const double high = std::min(most, all * (1 + slack) - named);
+  if (std::isfinite(low) && std::isfinite(high) && low <= high) return {low, high};
+  return {0, most};
+}
+
+std::optional<int32_t> Sampler::pick_partial(const PartialLogits& logits) const {
+  const Known known = known_from(logits);
+  if (known.prefix.empty()) return std::nullopt;
+  const double best = known.prefix[0].value;
+  if (best == kMinusInfinity) {
+    throw FrontError(
+        FrontErrorCode::invalid_argument,
+        "sampling.logit_bias: -infinity for every id that the model allows leaves nothing to draw");
+  }
+  if (params_.temperature == 0) return known.prefix[0].id;
+
+  const size_t vocab = static_cast<size_t>(vocab_size_);
+  const size_t limit = params_.top_k > 0 ? std::min<size_t>(params_.top_k, vocab) : vocab;
+  const bool closed = known.prefix.size() >= limit;
+  const size_t n = std::min(known.prefix.size(), limit);
+  const double bound_weight = weight(known.bound, best);
+  const double min_p = params_.min_p, top_p = params_.top_p;
+
+  std::vector<double> cumulative(n);
+  size_t enough = n;  // candidates of the prefix that min_p keeps
+  double sum = 0;
+  for (size_t i = 0; i < n; ++i) {
+    const double w = weight(known.prefix[i].value, best);
+    if (w < min_p) enough = std::min(enough, i);
+    cumulative[i] = sum += w;
+  }
+  const bool cut_known = closed || enough < n || bound_weight < min_p;
+
+  // What top_k keeps weighs...
+  Interval total{sum, sum};
+  if (limit == vocab) {
+    const Interval unnamed = unnamed_weight(known, logits);
+    for (double value : known.behind) sum += weight(value, best);
+    total = {(sum + unnamed.low) * (1 - kSumSlack), (sum + unnamed.high) * (1 + kSumSlack)};
+  } else if (!closed) {
+    total.high = (sum + static_cast<double>(limit - n) * bound_weight) * (1 + kSumSlack);
+  }
+
+  // How many top_p and min_p keep of it, if that lies within the prefix.
+  const auto kept_of = [&](double all) -> std::optional<size_t> {
+    if (top_p < 1) {
+      for (size_t i = 0; i < enough; ++i) {
+        if (cumulative[i] >= top_p * all) return i + 1;
+      }
+    }
+    return cut_known ? std::optional<size_t>(enough) : std::nullopt;
+  };
+  const auto kept_low = kept_of(total.low), kept_high = kept_of(total.high);
+  const double u = uniform_at(params_.seed, draws_);
+  const bool cut = limit < vocab || top_p < 1 || min_p > 0;
+  if (cut && kept_low && kept_low == kept_high) {
+    const std::span<const double> kept(cumulative.data(), *kept_low);
+    if (const auto i = first_above(kept, u * kept.back())) return known.prefix[*i].id;
+    return std::nullopt;  // u times the sum rounded up to the sum
+  }
+
+  Interval kept = total;
+  if (top_p < 1) {
+    kept.low = std::max(cumulative[n - 1], top_p * total.low);
+    kept.high = std::min(total.high, top_p * total.high + bound_weight);
+  }
+  if (min_p > 0) kept.low = cumulative[enough - 1];
+  if (cut && kept_low) kept.low = cumulative[*kept_low - 1];
+  if (cut && kept_high) kept.high = cumulative[*kept_high - 1];
+  const auto at_low = first_above(cumulative, u * kept.low * (1 - kSumSlack));
+  const auto at_high = first_above(cumulative, u * kept.high * (1 + kSumSlack));
+  if (at_low && at_low == at_high) return known.prefix[*at_low].id;
+  return std::nullopt;
+}
+
+int32_t Sampler::pick_full(std::span<const float> row) const {
+  std::vector<Candidate> candidates(row.size());
+  for (size_t i = 0; i < row.size(); ++i) {
+    check_logit(row[i], static_cast<int32_t>(i));
+    candidates[i] = {row[i], static_cast<int32_t>(i)};
+  }
+  const std::vector<int32_t>& affected = adjuster_.affected_ids();
+  for (size_t i = 0; i < affected.size(); ++i) {
+    candidates[affected[i]].value = adjuster_.adjust(i, row[affected[i]]);
+  }
+  const Candidate first = *std::min_element(candidates.begin(), candidates.end(), before);
+  if (first.value == kMinusInfinity) {
+    throw FrontError(
+        FrontErrorCode::invalid_argument,
+        "sampling.logit_bias: -infinity for every id that the model allows leaves nothing to draw");
+  }
+  if (params_.temperature == 0) return first.id;
+
+  const size_t vocab = row.size();
+  const size_t limit = params_.top_k > 0 ? std::min<size_t>(params_.top_k, vocab) : vocab;
+  double total = 0;
+  if (limit == vocab) {
+    for (const Candidate& c : candidates) total += weight(c.value, first.value);
+  }
+  SortedRow sorted(std::move(candidates));
+  if (limit < vocab) {
+    for (size_t i = 0; i < limit; ++i) total += weight(sorted[i].value, first.value);
+  }
+  const double min_p = params_.min_p, top_p = params_.top_p;
+  size_t kept = limit;
+  double kept_weight = total;
+  if (top_p < 1 || min_p > 0) {
+    kept_weight = 0;
+    for (size_t i = 0; i < limit; ++i) {
+      const double w = weight(sorted[i].value, first.value);
+      if (w < min_p) {
+        kept = i;
+        break;
+      }
+      kept_weight += w;
+      if (top_p < 1 && kept_weight >= top_p * total) {
+        kept = i + 1;
+        break;
+      }
+    }
+  }
+  const double target = uniform_at(params_.seed, draws_) * kept_weight;
+  double sum = 0;
+  int32_t id = first.id;
+  for (size_t i = 0; i < kept && sum <= target; ++i) {
+    const double w = weight(sorted[i].value, first.value);
+    if (w == 0) break;  // the sum's rounding put the target past the last id that may be drawn
+    sum += w;
+    id = sorted[i].id;
+  }
+  return id;
+}
+
+std::optional<SampledLogprobs> Sampler::logprobs_from(const PartialLogits& logits, int32_t id) const {
+  if (!logprobs_) return std::nullopt;
+  SampledLogprobs result;
+  const auto in_top = std::find(logits.top_ids.begin(), logits.top_ids.end(), id);
+  double logit;
+  if (in_top != logits.top_ids.end()) {
+    logit = logits.top_logits[in_top - logits.top_ids.begin()];
+  } else {
+    const auto extra = std::find(query_.extra_ids.begin(), query_.extra_ids.end(), id);
+    logit = logits.extra_logits[extra - query_.extra_ids.begin()];
+  }
+  result.logprob = static_cast<float>(logit - logits.logsumexp);
+  const size_t top = std::min<size_t>(*logprobs_, logits.top_ids.size());
+  for (size_t i = 0; i < top; ++i) {
+    result.top_ids.push_back(logits.top_ids[i]);
+    result.top_logprobs.push_back(static_cast<float>(logits.top_logits[i] - logits.logsumexp));
+  }
+  return result;
+}
+
+std::optional<SampledLogprobs> Sampler::logprobs_from_row(std::span<const float> row, int32_t id) const {
+  if (!logprobs_) return std::nullopt;
+  const double logsumexp = logsumexp_of(row);
+  SampledLogprobs result;
+  result.logprob = static_cast<float>(row[id] - logsumexp);
+  std::vector<Candidate> best(row.size());
+  for (size_t i = 0; i < row.size(); ++i) best[i] = {row[i], static_cast<int32_t>(i)};
+  const size_t top = std::min<size_t>(*logprobs_, row.size());
+  std::partial_sort(best.begin(), best.begin() + top, best.end(), before);
+  for (size_t i = 0; i < top; ++i) {
+    result.top_ids.push_back(best[i].id);
+    result.top_logprobs.push_back(static_cast<float>(best[i].value - logsumexp));
+  }
+  return result;
+}
+
+std::optional<Sampled> Sampler::draw(const PartialLogits& logits) {
+  check_reply(logits);
+  const std::optional<int32_t> id = pick_partial(logits);
+  if (!id) return std::nullopt;
+  return Sampled{*id, logprobs_from(logits, *id)};
+}
+
+Sampled Sampler::draw_full(std::span<const float> row) {
+  if (row.size() != static_cast<size_t>(vocab_size_)) {
+    bad_reply("the full row holds " + std::to_string(row.size()) + " logits, expected " +
+              std::to_string(vocab_size_));
+  }
+  fetched_ = !query_.full_row;
+  const int32_t id = pick_full(row);
+  return Sampled{id, logprobs_from_row(row, id)};
+}
+
+}  // namespace ete::front
