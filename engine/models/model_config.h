@@ -93,4 +93,8 @@ struct ModelFiles {
 // Throws Error: not_found (no such file), corrupt, unsupported (naming field and value), invalid_argument.
 ModelFiles open_model(const std::string& path, const std::vector<std::string>& accept_unknown = {});
 
+// Only what a tokenizer is made of: fills path, is_gguf and tokenizer_files or gguf_vocabulary. Nothing else is looked at,
+// so a directory needs no config.json or weights, and no architecture is refused. Throws as open_model.
+ModelFiles open_tokenizer_files(const std::string& path);
+
 }  // namespace ete

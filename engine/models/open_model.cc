@@ -75,6 +75,10 @@ ModelFiles open_gguf_file(const std::string& path, CapabilityGate& gate) {
   return model;
 }
 
+std::string naming_path(const std::string& path, const std::string& message) {
+  return message.starts_with(path) ? message : path + ": " + message;
+}
+
 }  // namespace
 
 ModelFiles open_model(const std::string& path, const std::vector<std::string>& accept_unknown) try {
@@ -95,8 +99,27 @@ ModelFiles open_model(const std::string& path, const std::vector<std::string>& a
   model.capabilities = gate.finish();
   return model;
 } catch (const Error& e) {
-  const std::string message = e.what();
-  throw Error(e.code(), message.starts_with(path) ? message : path + ": " + message);
+  throw Error(e.code(), naming_path(path, e.what()));
+}
+
+ModelFiles open_tokenizer_files(const std::string& path) try {
+  if (path.starts_with(kRandomPrefix)) return make_random_model(path);
+  ModelFiles model;
+  model.path = path;
+  std::error_code ignored;
+  if (fs::is_directory(path, ignored)) {
+    model.tokenizer_files = read_tokenizer_files(path);
+  } else if (file_exists(path)) {
+    model.is_gguf = true;
+    model.gguf_vocabulary = read_gguf_vocabulary(open_gguf(path).metadata);
+  } else {
+    throw Error(
+        ErrorCode::not_found,
+        path + ": no such file; a GGUF file, a directory with tokenizer.json, or random:SHAPE is due");
+  }
+  return model;
+} catch (const Error& e) {
+  throw Error(e.code(), naming_path(path, e.what()));
 }
 
 }  // namespace ete
