@@ -40,7 +40,9 @@ TEST(MappedFile, NamesAMissingPermission) {
   ASSERT_EQ(::chmod(path.c_str(), 0), 0);
   const uid_t user = ::geteuid();
   constexpr uid_t kNobody = 65534;
-  if (user == 0) ASSERT_EQ(::seteuid(kNobody), 0);  // root may read everything
+  if (user == 0) {  // root may read everything
+    ASSERT_EQ(::seteuid(kNobody), 0);
+  }
   EXPECT_THAT(message_of([&] { MappedFile file(path); }), HasSubstr("Permission denied"));
   ASSERT_EQ(::seteuid(user), 0);
 }
