@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "engine/ops/packed_matrix.h"
+
+// One family's kernels, at the granularity of a panel of 16 output rows: what matmul.cc spreads over the
+// pool. A family is compiled with its own instruction set, so this header holds plain declarations only.
+
+namespace ete {
+
+constexpr int64_t kDecodeRows = 4;  // rows of x that one pass over a panel serves, at most
+constexpr int64_t kTileRows = 6;    // rows of x in a register block, at most
+constexpr int64_t kTileCols = 256;  // K-range of an expanded tile; part of the numeric path
+constexpr int64_t kWeightFormats = 12;
+
+// How decode kernels read x. Packed weights are unpacked in place from 32-bit words of four bytes, so x is
+// transposed 4 x 4 within every 16 columns (16 b + 4 l + i goes to 16 b + 4 i + l), and scaled by a power of
+// two that undoes the bits' place in the word.
+enum class XLayout : uint8_t {
+  natural,
+  bytes,    // odd i times 2^-8
+  nibbles,  // as bytes; the second 16 of each 32 columns also times 2^-4
+};
+
+struct DecodeInput {
+  const float* x = nullptr;  // [m, x_stride] in the format's layout, zero in [logical cols, cols)
+  int64_t x_stride = 0;
+  const float* block_sums = nullptr;  // [m, cols / 32]: sum of x over each 32 columns
+  int64_t cols = 0;                   // a multiple of the format's block
+};
+
+struct FormatKernels {
+  XLayout layout = XLayout::natural;
+  // sums [m, 16] = x . panel, entry m - 1 of the table for m rows of x.
+  void (*decode[kDecodeRows])(const std::byte* panel, const DecodeInput& input, float* sums) = {};
+  // tile [cols, 16] = columns [col_begin, col_begin + cols) of the panel; both multiples of the format's
+  // block.
+  void (*expand)(const std::byte* panel, int64_t col_begin, int64_t cols, float* tile) = nullptr;
+};
+
+struct MatmulKernels {
+  FormatKernels formats[kWeightFormats];  // indexed by WeightFormat
+  // One row of x [cols, a multiple of 32] to a layout other than natural.
+  void (*arrange)(XLayout layout, const float* x, int64_t cols, float* arranged) = nullptr;
+  void (*sum_blocks)(const float* x, int64_t cols, float* sums /*[cols / 32]*/) = nullptr;
+  // y [m, y_stride] += x [m, x_stride] . tile [cols, 16], entry m - 1 of the table for m rows.
+  void (*multiply[kTileRows])(const float* tile, const float* x, int64_t x_stride, int64_t cols, float* y,
+                              int64_t y_stride) = {};
+};
+
+const MatmulKernels& matmul_kernels_plain();
+const MatmulKernels& matmul_kernels_avx2();
+const MatmulKernels& matmul_kernels_avx512();
+
+}  // namespace ete
