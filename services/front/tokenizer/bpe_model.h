@@ -1,0 +1,70 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "services/front/tokenizer/flat_map.h"
+#include "services/front/tokenizer/model.h"
+
+namespace ete::front {
+
+// Byte pair encoding (Sennrich, Haddow, Birch 2016): of all adjacent pairs that have a merge, the one of
+// lowest rank is joined, the leftmost first, until none is left. O(n log n) in a word's length.
+class BpeModel : public Model {
+ public:
+  struct Options {
+    bool byte_level = false;     // words are bytes, not characters
+    bool ignore_merges = false;  // a word that is a token is that token
+    bool byte_fallback = false;  // a character without a token becomes its bytes' tokens
+    bool fuse_unk = false;       // a run of unknown characters is one unk
+    int32_t unk_id = -1;         // -1: an unknown character is an error
+  };
+  struct Merge {
+    int32_t left = 0;
+    int32_t right = 0;
+    int32_t merged = 0;
+  };
+
+  // tokens: what a word is made of (raw bytes where byte_level), to ids. merges in order of rank; of two for
+  // one pair the later counts. byte_ids: the tokens of byte_fallback, -1 where absent.
+  BpeModel(const Options& options, std::unordered_map<std::string, int32_t> tokens,
+           const std::vector<Merge>& merges, const std::array<int32_t, 256>& byte_ids);
+
+  void encode(std::string_view word, std::vector<int32_t>& ids) const override;
+
+ private:
+  struct Rule {
+    uint32_t rank = 0;
+    int32_t merged = 0;
+  };
+  struct Symbol {
+    int32_t id = 0;
+    int32_t previous = -1;
+    int32_t next = -1;
+  };
+
+  void add_initial(std::string_view word, std::vector<int32_t>& ids) const;
+  void add_unknown(std::string_view character, bool after_unknown, std::vector<int32_t>& ids) const;
+  void merge_short(std::vector<int32_t>& ids, size_t begin) const;
+  void merge_long(std::vector<int32_t>& ids, size_t begin) const;
+  const Rule* rule(int32_t left, int32_t right) const {
+    return merges_.find(uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right));
+  }
+
+  struct Hash {
+    using is_transparent = void;
+    size_t operator()(std::string_view s) const { return std::hash<std::string_view>()(s); }
+  };
+
+  Options options_;
+  std::unordered_map<std::string, int32_t, Hash, std::equal_to<>> words_;  // filled where ignore_merges
+  FlatMap<int32_t> characters_;                                            // code point, or byte, to id
+  FlatMap<Rule> merges_;
+  std::array<int32_t, 256> byte_ids_;
+};
+
+}  // namespace ete::front

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ete::front {
+
+// SentencePiece's precompiled_charsmap: a Darts double array (Aoe 1989) from byte strings to offsets into a
+// block of NUL-terminated replacements. All offsets that a text can reach are checked when it is made.
+class Charsmap {
+ public:
+  // corrupt: names what; sizes and offsets that contradict each other.
+  explicit Charsmap(std::string_view blob);
+
+  // The replacement of the shortest key that chunk starts with, as huggingface/tokenizers takes it.
+  std::optional<std::string_view> replace(std::string_view chunk) const;
+
+  // tokenizer.json's Precompiled normalizer: grapheme by grapheme, then character by character.
+  std::string normalize(std::string_view text) const;
+
+ private:
+  uint32_t offset(uint32_t unit) const { return (unit >> 10) << ((unit & (1u << 9)) >> 6); }
+  void check_reachable() const;
+
+  std::vector<uint32_t> units_;
+  std::string replacements_;
+};
+
+}  // namespace ete::front

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "services/front/tokenizer/added_tokens.h"
+#include "services/front/tokenizer/sentencepiece_model.h"
+#include "services/front/tokenizer/sentencepiece_proto.h"
+#include "services/front/tokenizer/tokenizer.h"
+
+namespace ete::front {
+
+// A SentencePiece model, with tokens that are cut out of the text before it. Each text between such tokens is
+// a text of its own: it gets the model's space in front, as transformers' slow tokenizers and llama.cpp give
+// it.
+class SentencePieceTokenizer : public Tokenizer {
+ public:
+  using Tokenizer::Specials;
+
+  SentencePieceTokenizer(const SentencePieceProto& proto, TokenTable table, Specials specials,
+                         AddedTokenMatcher added)
+      : Tokenizer(std::move(table), std::move(specials)),
+        model_(proto.serialize()),
+        added_(std::move(added)) {}
+
+ protected:
+  void encode_text(std::string_view text, bool parse_special, std::vector<int32_t>& ids) const override {
+    added_.split(
+        text, parse_special, [&](std::string_view part) { model_.encode(part, ids); },
+        [&](int32_t id) { ids.push_back(id); });
+  }
+
+ private:
+  SentencePieceModel model_;
+  AddedTokenMatcher added_;
+};
+
+// "▁the" -> " the": SentencePiece's escape for a space.
+std::string unescape_space(std::string_view piece);
+std::string escape_space(std::string_view text);
+
+// The byte that "<0x0A>" names; -1: piece is no such name.
+int byte_of_name(std::string_view piece);
+
+// The rule that takes back the space that proto's normalizer adds.
+LeadingSpace leading_space_rule(const SentencePieceProto& proto);
+
+}  // namespace ete::front
