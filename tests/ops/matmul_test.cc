@@ -1,0 +1,244 @@
+#include "engine/ops/cpu/matmul.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <tuple>
+
+#include "engine/base/error.h"
+#include "tests/ops/random_matrix.h"
+
+namespace ete {
+namespace {
+
+// |error| at most tolerance x sum |w||x|: f32 products summed in f32, in chains of up to 576 terms here.
+struct Path {
+  KernelFamily family;
+  Math math;
+  double tolerance;
+};
+const Path kPaths[] = {
+    {KernelFamily::plain, Math::exact, 4e-6},
+    {KernelFamily::avx2, Math::exact, 2e-6},
+    {KernelFamily::avx512, Math::exact, 2e-6},
+};
+
+bool runs_here(const Path& path) {
+  for (KernelFamily family : supported_families(path.math)) {
+    if (family == path.family) return true;
+  }
+  return false;
+}
+
+// x [m, stride] without a byte after the last row's last column.
+struct Activations {
+  Activations(int64_t m, int64_t cols, uint32_t seed)
+      : stride(cols + 3), values(random_floats(static_cast<size_t>((m - 1) * stride + cols), seed)) {}
+  const float* row(int64_t i) const { return values.data() + i * stride; }
+  int64_t stride;
+  std::vector<float> values;
+};
+
+using Param = std::tuple<Path, WeightFormat, RowKind>;
+
+class Matmul : public testing::TestWithParam<Param> {
+ protected:
+  void SetUp() override {
+    if (!runs_here(path())) GTEST_SKIP() << name_of(path().family) << " does not run on this processor";
+  }
+  const Path& path() const { return std::get<0>(GetParam()); }
+  WeightFormat format() const { return std::get<1>(GetParam()); }
+  RowKind kind() const { return std::get<2>(GetParam()); }
+
+  void run(int threads, const float* x, int64_t x_stride, int64_t m,
+           std::vector<MatmulOutput> outputs) const {
+    ThreadPool pool(threads);
+    matmul_cpu(pool, path().family, path().math, kind(), x, x_stride, m, outputs);
+  }
+
+  // y [m, rows] = x W
+  std::vector<float> product(const RandomMatrix& w, const Activations& x, int64_t first, int64_t m,
+                             int threads = 1) const {
+    std::vector<float> y(static_cast<size_t>(m * w.view.rows));
+    run(threads, x.row(first), x.stride, m,
+        {{.w = w.view, .row_end = w.view.rows, .y = y.data(), .y_stride = w.view.rows}});
+    return y;
+  }
+};
+
+struct Exact {
+  double value;
+  double magnitude;  // sum |w||x|
+};
+Exact exact_dot(const std::vector<float>& w, const float* x) {
+  Exact dot{0, 0};
+  for (size_t k = 0; k < w.size(); ++k) {
+    const double product = static_cast<double>(w[k]) * x[k];
+    dot.value += product;
+    dot.magnitude += std::fabs(product);
+  }
+  return dot;
+}
+
+TEST_P(Matmul, AgreesWithFloat64) {
+  struct Shape {
+    int64_t rows, cols;
+  };
+  double worst = 0;
+  for (const Shape& shape : {Shape{16, 32}, Shape{1, 80}, Shape{33, 96}, Shape{48, 48}, Shape{130, 576},
+                             Shape{40, 300}, Shape{21, 512}}) {
+    const RandomMatrix w(format(), shape.rows, shape.cols, 11);
+    for (int64_t m : {1, 2, 3, 5, 16, 65}) {
+      const Activations x(m, shape.cols, 12);
+      const std::vector<float> y = product(w, x, 0, m, 2);
+      std::vector<float> row(static_cast<size_t>(shape.cols));
+      for (int64_t r = 0; r < shape.rows; ++r) {
+        unpack_row(w.view, r, row.data());
+        for (int64_t i = 0; i < m; ++i) {
+          const Exact dot = exact_dot(row, x.row(i));
+          const double error = std::fabs(y[static_cast<size_t>(i * shape.rows + r)] - dot.value);
+          worst = std::max(worst, error / dot.magnitude);
+          ASSERT_LE(error, path().tolerance * dot.magnitude)
+              << shape.rows << " x " << shape.cols << ", m " << m << ", row " << r << " of W, row " << i;
+        }
+      }
+    }
+  }
+  RecordProperty("worst_relative_error", std::to_string(worst));
+}
+
+TEST_P(Matmul, RowsDoNotDependOnTheirNumber) {
+  const RandomMatrix w(format(), 70, 320, 21);
+  const Activations x(65, 320, 22);
+  const std::vector<float> all = product(w, x, 0, 65);
+  for (int64_t m : {1, 2, 3, 4, 5, 6, 7, 16, 33}) {
+    for (int64_t first : {0, 1, 31}) {
+      const std::vector<float> some = product(w, x, first, m);
+      for (size_t i = 0; i < some.size(); ++i) {
+        ASSERT_EQ(some[i], all[static_cast<size_t>(first * 70) + i]) << "m " << m << ", element " << i;
+      }
+    }
+  }
+}
+
+TEST_P(Matmul, RowsDoNotDependOnTheirNeighbours) {
+  const RandomMatrix w(format(), 33, 288, 31);
+  Activations x(9, 288, 32);
+  const std::vector<float> before = product(w, x, 0, 9);
+  for (int64_t i : {0, 1, 2, 4, 5, 6, 7, 8}) {
+    for (int64_t k = 0; k < 288; ++k) x.values[static_cast<size_t>(i * x.stride + k)] = 1e30f;
+  }
+  const std::vector<float> after = product(w, x, 0, 9);
+  for (size_t r = 0; r < 33; ++r) ASSERT_EQ(after[3 * 33 + r], before[3 * 33 + r]) << r;
+}
+
+TEST_P(Matmul, ResultsDoNotDependOnThreads) {
+  const RandomMatrix w(format(), 530, 288, 41);
+  const Activations x(13, 288, 42);
+  const std::vector<float> one = product(w, x, 0, 13, 1);
+  EXPECT_EQ(product(w, x, 0, 13, 2), one);
+  EXPECT_EQ(product(w, x, 0, 13, 3), one);
+}
+
+// Long enough for several chunks of rows.
+TEST_P(Matmul, ResultsDoNotDependOnChunks) {
+  const RandomMatrix w(format(), 32, 256, 43);
+  const Activations x(1040, 256, 44);
+  const std::vector<float> all = product(w, x, 0, 1040);
+  for (int64_t first : {0, 515, 516, 1039}) {
+    const std::vector<float> one = product(w, x, first, 1);
+    for (size_t r = 0; r < 32; ++r) {
+      ASSERT_EQ(one[r], all[static_cast<size_t>(first * 32) + r]) << "row " << first;
+    }
+  }
+}
+
+TEST_P(Matmul, RowRangesAndSharedCallsChangeNothing) {
+  constexpr int64_t kRows = 150, kCols = 160, kM = 7;
+  constexpr float kUntouched = 12345.0f;
+  const RandomMatrix w(format(), kRows, kCols, 51), other(WeightFormat::w4_g32m, 40, kCols, 52);
+  const Activations x(kM, kCols, 53);
+  const std::vector<float> whole = product(w, x, 0, kM);
+  const std::vector<float> other_whole = product(other, x, 0, kM);
+  std::vector<float> y(static_cast<size_t>(kM * (kRows + 5)), kUntouched);
+  std::vector<float> y_other(static_cast<size_t>(kM * 40), kUntouched);
+  MatmulOutput middle{.w = w.view, .row_begin = 32, .row_end = 96, .y = y.data(), .y_stride = kRows + 5};
+  MatmulOutput tail = middle;
+  tail.row_begin = 112;
+  tail.row_end = kRows;
+  MatmulOutput none = middle;
+  none.row_begin = none.row_end = 16;
+  run(2, x.row(0), x.stride, kM,
+      {middle, {.w = other.view, .row_end = 40, .y = y_other.data(), .y_stride = 40}, none, tail});
+  for (int64_t i = 0; i < kM; ++i) {
+    for (int64_t r = 0; r < kRows + 5; ++r) {
+      const bool computed = (r >= 32 && r < 96) || (r >= 112 && r < kRows);
+      const float expected = computed ? whole[static_cast<size_t>(i * kRows + r)] : kUntouched;
+      ASSERT_EQ(y[static_cast<size_t>(i * (kRows + 5) + r)], expected) << "row " << i << ", column " << r;
+    }
+  }
+  EXPECT_EQ(y_other, other_whole);
+}
+
+TEST_P(Matmul, AddsBiasAndResidual) {
+  constexpr int64_t kRows = 37, kCols = 96, kM = 8;
+  const RandomMatrix w(format(), kRows, kCols, 61);
+  const Activations x(kM, kCols, 62);
+  const std::vector<float> product_only = product(w, x, 0, kM);
+  const std::vector<float> bias = random_floats(kRows, 63);
+  const std::vector<float> residual = random_floats(kM * kRows, 64);
+  for (bool with_bias : {false, true}) {
+    for (bool with_residual : {false, true}) {
+      std::vector<float> y = residual;
+      run(1, x.row(0), x.stride, kM,
+          {{.w = w.view,
+            .row_end = kRows,
+            .bias = with_bias ? bias.data() : nullptr,
+            .y = y.data(),
+            .y_stride = kRows,
+            .add_to_y = with_residual}});
+      for (size_t i = 0; i < y.size(); ++i) {
+        const double expected = static_cast<double>(product_only[i]) + (with_bias ? bias[i % kRows] : 0.0) +
+                                (with_residual ? residual[i] : 0.0);
+        ASSERT_NEAR(y[i], expected, 1e-5 * (1 + std::fabs(expected))) << i;
+      }
+    }
+  }
+}
+
+std::string name_of_param(const testing::TestParamInfo<Param>& info) {
+  const auto& [path, format, kind] = info.param;
+  return std::string(name_of(path.family)) + (path.math == Math::exact ? "_" : "_fast_") +
+         std::string(name_of(format)) + (kind == RowKind::decode ? "_decode" : "_prefill");
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Matmul,
+                         testing::Combine(testing::ValuesIn(kPaths), testing::ValuesIn(kAllFormats),
+                                          testing::Values(RowKind::decode, RowKind::prefill)),
+                         name_of_param);
+
+TEST(MatmulFamilies, NamesWhatRunsHere) {
+  for (Math math : {Math::exact, Math::fast}) {
+    const std::vector<KernelFamily> families = supported_families(math);
+    EXPECT_EQ(families.front(), KernelFamily::plain);
+    EXPECT_EQ(best_matmul_family(math), families.back());
+    EXPECT_EQ(resolve_matmul_family(KernelFamily::automatic, math), families.back());
+    for (KernelFamily family : {KernelFamily::amx, KernelFamily::dp4a, KernelFamily::wgmma}) {
+      try {
+        resolve_matmul_family(family, math);
+        FAIL() << name_of(family);
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+        for (KernelFamily accepted : families) {
+          EXPECT_THAT(error.what(), testing::HasSubstr(std::string(name_of(accepted))));
+        }
+        EXPECT_THAT(error.what(), testing::HasSubstr("'" + std::string(name_of(family)) + "'"));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ete
