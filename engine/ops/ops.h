@@ -121,8 +121,8 @@ enum class Activation : uint8_t { silu, gelu_tanh, gelu_erf };
 struct LogitsWanted {
   int64_t top_k = 0;                       // at most vocab; 0: none
   float temperature = 1.0f;                // logsumexp is of logits / temperature; > 0
-  std::vector<int32_t> extra_ids;          // ids whose logits are returned as they are, masked or not
-  std::vector<uint64_t> allowed_mask;      // bit i of word i/64: id i may be drawn; empty: all
+  std::vector<int32_t> extra_ids{};        // ids whose logits are returned as they are, masked or not
+  std::vector<uint64_t> allowed_mask{};    // bit i of word i/64: id i may be drawn; empty: all
   bool full_row = false;                   // also copy the whole row, unmasked
 };
 

@@ -1,0 +1,306 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tests/ops/ops_fixture.h"
+
+namespace ete {
+namespace {
+
+struct Shape {
+  int64_t heads;
+  int64_t kv_heads;
+  int64_t head_dim;
+  int64_t window;
+  DType type;
+  int64_t q_width() const { return heads * head_dim; }
+  int64_t kv_width() const { return kv_heads * head_dim; }
+  float scale() const { return 1.0f / std::sqrt(static_cast<float>(head_dim)); }
+};
+
+// One session's queries, keys and values for positions [0, length).
+struct Session {
+  Session(const Shape& shape, int64_t length, uint32_t seed)
+      : length(length),
+        q(random_floats(static_cast<size_t>(length * shape.q_width()), seed, 2.0f)),
+        k(random_floats(static_cast<size_t>(length * shape.kv_width()), seed + 1)),
+        v(random_floats(static_cast<size_t>(length * shape.kv_width()), seed + 2)) {}
+  int64_t length;
+  std::vector<float> q;
+  std::vector<float> k;
+  std::vector<float> v;
+};
+
+float stored(DType type, float value) {
+  if (type == DType::f16) return f16_to_f32(f32_to_f16(value));
+  if (type == DType::bf16) return bf16_to_f32(f32_to_bf16(value));
+  return value;
+}
+
+// Attention as the definition says, in float64.
+std::vector<double> reference_row(const Shape& shape, const Session& session, int64_t position,
+                                  int64_t head) {
+  const int64_t dim = shape.head_dim;
+  const int64_t column = head / (shape.heads / shape.kv_heads) * dim;
+  const float* q = session.q.data() + position * shape.q_width() + head * dim;
+  const int64_t first = shape.window > 0 ? std::max<int64_t>(0, position - shape.window + 1) : 0;
+  std::vector<double> scores;
+  double max = -std::numeric_limits<double>::infinity();
+  for (int64_t j = first; j <= position; ++j) {
+    double dot = 0;
+    for (int64_t d = 0; d < dim; ++d) {
+      dot += double{q[d]} *
+             stored(shape.type, session.k[static_cast<size_t>(j * shape.kv_width() + column + d)]);
+    }
+    scores.push_back(dot * shape.scale());
+    max = std::max(max, scores.back());
+  }
+  double sum = 0;
+  std::vector<double> out(static_cast<size_t>(dim));
+  for (int64_t j = first; j <= position; ++j) {
+    const double weight = std::exp(scores[static_cast<size_t>(j - first)] - max);
+    sum += weight;
+    for (int64_t d = 0; d < dim; ++d) {
+      const float v = session.v[static_cast<size_t>(j * shape.kv_width() + column + d)];
+      out[static_cast<size_t>(d)] += weight * stored(shape.type, v);
+    }
+  }
+  for (double& value : out) value /= sum;
+  return out;
+}
+
+// The pages of one session on the device, poisoned with NaN (0xff in every type) before anything is stored.
+struct Cache {
+  Cache(Runner& runner, const Shape& shape, int64_t length)
+      : layout{.type = shape.type, .kv_heads = shape.kv_heads, .head_dim = shape.head_dim} {
+    for (int64_t page = 0; page * kKvTile < length; ++page) {
+      buffers.push_back(runner.bytes(layout.page_bytes(), 0xff));
+      pages.push_back(buffers.back().data());
+    }
+  }
+  KvLayout layout;
+  std::vector<Buffer> buffers;
+  std::vector<std::byte*> pages;
+};
+
+// A run of rows of one session in a pass.
+struct Part {
+  const Session* session;
+  Cache* cache;
+  int64_t first;
+  int64_t count;
+};
+
+// Stores the parts' keys and values and attends, all in one call each. Returns the rows' outputs, one part
+// after another.
+std::vector<float> attend(Runner& runner, const Shape& shape, RowKind kind, const std::vector<Part>& parts) {
+  std::vector<float> q, k, v;
+  std::vector<KvSegment> segments;
+  int64_t rows = 0;
+  const auto append = [](std::vector<float>* to, const std::vector<float>& from, int64_t width,
+                         const Part& part) {
+    to->insert(to->end(), from.begin() + part.first * width,
+               from.begin() + (part.first + part.count) * width);
+  };
+  for (const Part& part : parts) {
+    append(&q, part.session->q, shape.q_width(), part);
+    append(&k, part.session->k, shape.kv_width(), part);
+    append(&v, part.session->v, shape.kv_width(), part);
+    segments.push_back({rows, part.count, part.first, part.cache->pages});
+    rows += part.count;
+  }
+  const Buffer q_there = runner.upload(q);
+  const Buffer k_there = runner.upload(k);
+  const Buffer v_there = runner.upload(v);
+  const Buffer out = runner.bytes(q.size() * sizeof(float), 0xff);
+  const KvLayout layout = parts[0].cache->layout;
+  runner.ops().kv_append(runner.stream(), {.k = k_there.as<float>(),
+                                           .v = v_there.as<float>(),
+                                           .k_stride = shape.kv_width(),
+                                           .v_stride = shape.kv_width(),
+                                           .kv = layout,
+                                           .segments = segments});
+  runner.ops().attention(runner.stream(), kind,
+                         {.q = q_there.as<float>(),
+                          .q_stride = shape.q_width(),
+                          .out = out.as<float>(),
+                          .out_stride = shape.q_width(),
+                          .heads = shape.heads,
+                          .kv = layout,
+                          .scale = shape.scale(),
+                          .window = shape.window,
+                          .segments = segments});
+  return runner.download(out);
+}
+
+// Outputs of positions [first, length): history by prefill, then chunks of `chunk` rows of `kind`.
+std::vector<float> attend_in_chunks(Runner& runner, const Shape& shape, const Session& session, RowKind kind,
+                                    int64_t chunk, int64_t first = 0) {
+  Cache cache(runner, shape, session.length);
+  if (first > 0) attend(runner, shape, RowKind::prefill, {{&session, &cache, 0, first}});
+  std::vector<float> all;
+  for (int64_t begin = first; begin < session.length; begin += chunk) {
+    const Part part{&session, &cache, begin, std::min(chunk, session.length - begin)};
+    const std::vector<float> rows = attend(runner, shape, kind, {part});
+    all.insert(all.end(), rows.begin(), rows.end());
+  }
+  return all;
+}
+
+class AttentionTest : public OpsTest {
+ protected:
+  void expect_reference(const Shape& shape, const Session& session, int64_t first,
+                        const std::vector<float>& out) {
+    for (int64_t position = first; position < session.length; ++position) {
+      for (int64_t head = 0; head < shape.heads; ++head) {
+        const std::vector<double> expected = reference_row(shape, session, position, head);
+        const float* row = out.data() + (position - first) * shape.q_width() + head * shape.head_dim;
+        for (int64_t d = 0; d < shape.head_dim; ++d) {
+          const double reference = expected[static_cast<size_t>(d)];
+          ASSERT_NEAR(row[d], reference, allowed(reference))
+              << "position " << position << ", head " << head << ", d " << d;
+        }
+      }
+    }
+  }
+};
+
+const Shape kShapes[] = {
+    {9, 3, 64, 0, DType::f16},    {4, 4, 16, 0, DType::f32},   {8, 1, 128, 0, DType::bf16},
+    {2, 1, 256, 0, DType::f16},   {3, 1, 18, 0, DType::f32},   {4, 2, 34, 0, DType::f16},
+    {6, 2, 72, 100, DType::bf16}, {4, 2, 64, 512, DType::f16}, {14, 2, 64, 0, DType::f16},
+    {4, 2, 32, 1, DType::f32},    {4, 2, 30, 700, DType::f16},
+};
+
+TEST_P(AttentionTest, PrefillMatchesFloat64) {
+  Runner run = runner();
+  for (const Shape& shape : kShapes) {
+    SCOPED_TRACE(testing::Message() << shape.heads << "/" << shape.kv_heads << " heads of " << shape.head_dim
+                                    << ", window " << shape.window << ", " << name_of(shape.type));
+    const Session session(shape, 61, 1);
+    expect_reference(shape, session, 0, attend_in_chunks(run, shape, session, RowKind::prefill, 61));
+  }
+}
+
+TEST_P(AttentionTest, PrefillAcrossTilesMatchesFloat64) {
+  Runner run = runner();
+  for (const Shape& shape : {kShapes[0], kShapes[5], kShapes[6], kShapes[7], kShapes[10]}) {
+    SCOPED_TRACE(testing::Message() << "window " << shape.window << ", head_dim " << shape.head_dim);
+    const Session session(shape, 1100, 2);
+    expect_reference(shape, session, 990, attend_in_chunks(run, shape, session, RowKind::prefill, 110, 990));
+  }
+}
+
+TEST_P(AttentionTest, DecodeMatchesFloat64) {
+  Runner run = runner();
+  for (const Shape& shape : kShapes) {
+    for (const int64_t length : {1, 7, 512, 513, 1300}) {
+      SCOPED_TRACE(testing::Message()
+                   << shape.heads << "/" << shape.kv_heads << " heads of " << shape.head_dim << ", window "
+                   << shape.window << ", " << name_of(shape.type) << ", length " << length);
+      const Session session(shape, length, 3);
+      const int64_t first = std::max<int64_t>(0, length - 2);
+      expect_reference(shape, session, first,
+                       attend_in_chunks(run, shape, session, RowKind::decode, 1, first));
+    }
+  }
+}
+
+TEST_P(AttentionTest, ChunkBoundariesChangeNoBit) {
+  Runner run = runner();
+  for (const Shape& shape : {Shape{9, 3, 64, 0, DType::f16}, Shape{4, 2, 34, 90, DType::f32}}) {
+    const Session session(shape, 700, 4);
+    const std::vector<float> whole = attend_in_chunks(run, shape, session, RowKind::prefill, 700);
+    for (const int64_t chunk : {64, 101, 511, 513}) {
+      EXPECT_TRUE(same_bits(whole, attend_in_chunks(run, shape, session, RowKind::prefill, chunk)))
+          << "chunk " << chunk << ", window " << shape.window;
+    }
+    const std::vector<float> decoded = attend_in_chunks(run, shape, session, RowKind::decode, 1, 650);
+    EXPECT_TRUE(same_bits(decoded, attend_in_chunks(run, shape, session, RowKind::decode, 5, 650)));
+    const std::vector<float> one_by_one = attend_in_chunks(run, shape, session, RowKind::prefill, 1, 650);
+    const std::vector<float> tail(whole.begin() + 650 * shape.q_width(), whole.end());
+    EXPECT_TRUE(same_bits(tail, one_by_one));
+  }
+}
+
+TEST_P(AttentionTest, OtherSessionsChangeNoBit) {
+  Runner run = runner();
+  const Shape shape{6, 2, 64, 0, DType::f16};
+  const Session mine(shape, 530, 5);
+  const Session other(shape, 90, 6);
+  for (const RowKind kind : {RowKind::prefill, RowKind::decode}) {
+    const int64_t first = kind == RowKind::prefill ? 500 : 529;
+    const std::vector<float> alone = attend_in_chunks(run, shape, mine, kind, 530, first);
+    Cache my_cache(run, shape, mine.length);
+    Cache other_cache(run, shape, other.length);
+    attend(run, shape, RowKind::prefill, {{&mine, &my_cache, 0, first}});
+    const int64_t other_count = kind == RowKind::prefill ? 90 : 1;
+    const std::vector<float> both =
+        attend(run, shape, kind,
+               {{&other, &other_cache, 0, other_count}, {&mine, &my_cache, first, mine.length - first}});
+    EXPECT_TRUE(same_bits(alone, {both.begin() + other_count * shape.q_width(), both.end()}));
+  }
+}
+
+TEST_P(AttentionTest, ThreadCountChangesNoBit) {
+  const Shape shape{6, 2, 64, 0, DType::f16};
+  const Session session(shape, 1100, 7);
+  for (const RowKind kind : {RowKind::prefill, RowKind::decode}) {
+    Runner one = runner(1);
+    const std::vector<float> expected = attend_in_chunks(one, shape, session, kind, 20, 1040);
+    for (const int threads : {2, 3}) {
+      Runner several = runner(threads);
+      EXPECT_TRUE(same_bits(expected, attend_in_chunks(several, shape, session, kind, 20, 1040)));
+    }
+  }
+}
+
+// Keys and values of later rows of the chunk are in the cache already: they must not reach an earlier row,
+// whatever they are, nor keys that have left the window.
+TEST_P(AttentionTest, WhatARowDoesNotSeeCannotReachIt) {
+  Runner run = runner();
+  for (const int64_t window : {0, 9}) {
+    const Shape shape{6, 2, 64, window, DType::f32};
+    Session session(shape, 80, 8);
+    const std::vector<float> clean = attend_in_chunks(run, shape, session, RowKind::prefill, 80);
+    const int64_t poisoned = 41;
+    std::fill_n(session.k.begin() + poisoned * shape.kv_width(), shape.kv_width(), std::nanf(""));
+    std::fill_n(session.v.begin() + poisoned * shape.kv_width(), shape.kv_width(), INFINITY);
+    const std::vector<float> out = attend_in_chunks(run, shape, session, RowKind::prefill, 80);
+    for (int64_t position = 0; position < 80; ++position) {
+      const int64_t begin = position * shape.q_width();
+      const std::vector<float> row(out.begin() + begin, out.begin() + begin + shape.q_width());
+      if (position < poisoned || (window > 0 && position >= poisoned + window)) {
+        const std::vector<float> expected(clean.begin() + begin, clean.begin() + begin + shape.q_width());
+        EXPECT_TRUE(same_bits(row, expected)) << "position " << position << ", window " << window;
+      } else {
+        EXPECT_TRUE(std::isnan(row[0])) << "position " << position;
+      }
+    }
+  }
+}
+
+TEST_P(AttentionTest, ContradictoryArgumentsAreRefused) {
+  Runner run = runner();
+  const KvLayout kv{.type = DType::f16, .kv_heads = 2, .head_dim = 64};
+  const AttentionArgs good{
+      .q_stride = 256, .out_stride = 256, .heads = 4, .kv = kv, .scale = 1, .segments = {}};
+  const auto refused = [&](auto change) {
+    AttentionArgs args = good;
+    change(&args);
+    EXPECT_THROW(run.ops().attention(run.stream(), RowKind::decode, args), Error);
+  };
+  refused([](AttentionArgs* args) { args->heads = 3; });
+  refused([](AttentionArgs* args) { args->kv.head_dim = 63; });
+  refused([](AttentionArgs* args) { args->kv.head_dim = 258; });
+  refused([](AttentionArgs* args) { args->kv.type = DType::i8; });
+  refused([](AttentionArgs* args) { args->q_stride = 255; });
+  refused([](AttentionArgs* args) { args->window = -1; });
+  refused([](AttentionArgs* args) { args->segments = {{0, 1, 512, {nullptr}}}; });
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, AttentionTest, testing::ValuesIn(kOpsParams), name_of_param);
+
+}  // namespace
+}  // namespace ete

@@ -1,0 +1,100 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "engine/base/error.h"
+#include "engine/device/device.h"
+#include "engine/ops/ops.h"
+
+namespace ete {
+
+// Where one test body runs, and how far its f32 results may lie from the float64 reference: |error| at most
+// tolerance x (1 + |reference|). A decode or prefill sum of a few thousand terms of size 1 stays well inside.
+struct OpsParam {
+  std::string device;
+  KernelFamily family;
+  double tolerance;
+};
+
+inline const OpsParam kOpsParams[] = {
+    {"cpu", KernelFamily::plain, 4e-6},
+    {"cpu", KernelFamily::avx2, 4e-6},
+    {"cpu", KernelFamily::avx512, 4e-6},
+};
+
+inline std::string name_of_param(const testing::TestParamInfo<OpsParam>& info) {
+  return info.param.device + "_" + std::string(name_of(info.param.family));
+}
+
+// A device, its ops, one stream, and arrays that travel there and back.
+class Runner {
+ public:
+  Runner(const OpsParam& param, int threads)
+      : device_(make_device({.device = param.device, .threads = threads})),
+        stream_(device_->create_stream("test")),
+        ops_(make_ops(*device_, {.math = Math::exact, .family = param.family})) {}
+
+  Ops& ops() { return *ops_; }
+  Stream& stream() { return *stream_; }
+  void finish() { stream_->synchronize(); }
+
+  Buffer bytes(size_t count, int fill) {
+    Buffer buffer = device_->allocate(count, MemorySpace::device);
+    const std::vector<std::byte> filled(count, static_cast<std::byte>(fill));
+    device_->copy_async(*stream_, buffer.data(), filled.data(), count);
+    finish();
+    return buffer;
+  }
+  Buffer upload(const std::vector<float>& values) {
+    Buffer buffer = device_->allocate(values.size() * sizeof(float), MemorySpace::device);
+    device_->copy_async(*stream_, buffer.data(), values.data(), values.size() * sizeof(float));
+    finish();
+    return buffer;
+  }
+  template <typename T = float>
+  std::vector<T> download(const Buffer& buffer) {
+    std::vector<T> values(buffer.size() / sizeof(T));
+    device_->copy_async(*stream_, values.data(), buffer.data(), values.size() * sizeof(T));
+    finish();
+    return values;
+  }
+
+ private:
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<Ops> ops_;
+};
+
+class OpsTest : public testing::TestWithParam<OpsParam> {
+ protected:
+  void SetUp() override {
+    try {
+      Runner(GetParam(), 1);
+    } catch (const Error& error) {
+      GTEST_SKIP() << error.what();
+    }
+  }
+  Runner runner(int threads = 2) const { return Runner(GetParam(), threads); }
+  double allowed(double reference) const { return GetParam().tolerance * (1 + std::abs(reference)); }
+};
+
+inline std::vector<float> random_floats(size_t count, uint32_t seed, float scale = 1.0f) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(0.0f, scale);
+  std::vector<float> values(count);
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+// Bit for bit: NaN equals itself, -0 differs from 0.
+inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+}  // namespace ete
