@@ -14,8 +14,8 @@ enum class ArenaMode {
   separate,  // one allocation a part, each its own: sanitizers see an overrun
 };
 
-// The device memory of an engine, planned beforehand and never exceeded. Parts live as long as the arena. Engine
-// thread.
+// The device memory of an engine, planned beforehand and never exceeded. Parts live as long as the arena.
+// Engine thread.
 class DeviceArena {
  public:
   static constexpr size_t kAlignment = 256;

@@ -68,6 +68,16 @@ BlobSpec layer_spec(const ModelConfig& c, const SpecMaker& make, int64_t layer) 
 
 }  // namespace
 
+ActivationSizes llama_activation_sizes(const ModelConfig& c) {
+  const auto floats = [](int64_t count) { return static_cast<size_t>(count) * sizeof(float); };
+  return {.x = floats(c.hidden_size),
+          .normed = floats(c.hidden_size),
+          .qkv = floats((c.num_attention_heads + 2 * c.num_key_value_heads) * c.head_dim),
+          .mixed = floats(c.num_attention_heads * c.head_dim),
+          .gate = floats(c.intermediate_size),
+          .up = floats(c.intermediate_size)};
+}
+
 ModelWeights llama_weights(const ModelFiles& files, WeightsChoice choice) {
   const ModelConfig& c = files.config;
   const SpecMaker make(files, choice);
@@ -81,7 +91,8 @@ ModelWeights llama_weights(const ModelFiles& files, WeightsChoice choice) {
   return weights;
 }
 
-LlamaModel::LlamaModel(const ModelConfig& config, Ops& ops, Device& device, DeviceArena& arena, Stream& stream)
+LlamaModel::LlamaModel(const ModelConfig& config, Ops& ops, Device& device, DeviceArena& arena,
+                       Stream& stream)
     : config_(config),
       ops_(ops),
       inv_freq_(reinterpret_cast<const float*>(arena.take(config.rope.inv_freq.size() * sizeof(float)))),
@@ -92,20 +103,6 @@ LlamaModel::LlamaModel(const ModelConfig& config, Ops& ops, Device& device, Devi
   device.copy_async(stream, const_cast<float*>(inv_freq_), config_.rope.inv_freq.data(),
                     config_.rope.inv_freq.size() * sizeof(float));
   stream.synchronize();
-}
-
-KvLayout LlamaModel::kv_layout(DType type) const {
-  return {.type = type, .kv_heads = config_.num_key_value_heads, .head_dim = config_.head_dim};
-}
-
-ActivationSizes LlamaModel::activation_sizes() const {
-  const auto floats = [](int64_t count) { return static_cast<size_t>(count) * sizeof(float); };
-  return {.x = floats(config_.hidden_size),
-          .normed = floats(config_.hidden_size),
-          .qkv = floats(qkv_width_),
-          .mixed = floats(q_width_),
-          .gate = floats(config_.intermediate_size),
-          .up = floats(config_.intermediate_size)};
 }
 
 void LlamaModel::embed(const PackedMatrix& table, std::vector<int32_t> ids, float* y, Stream& stream) const {
@@ -123,7 +120,8 @@ void LlamaModel::norm(const float* weight, const float* x, int64_t rows, float* 
                          .eps = static_cast<float>(config_.rms_norm_eps)});
 }
 
-void LlamaModel::forward_layer(int64_t layer, const LayerLease& lease, const PassRows& pass, Stream& stream) const {
+void LlamaModel::forward_layer(int64_t layer, const LayerLease& lease, const PassRows& pass,
+                               Stream& stream) const {
   const Activations& a = pass.act;
   norm(lease.vector(kInputNorm), a.x, pass.rows, a.normed, stream);
   project_qkv(lease, pass, stream);

@@ -4,17 +4,17 @@
 
 namespace ete {
 
-// Llama, Mistral (sliding window), Qwen2 (biases of q, k, v) and Qwen3 (RMS norm of every head of q and k): one layer,
-// pre-norm, grouped-query attention, rotary positions, gated MLP (transformers' modeling_llama.py and its relatives).
+// Llama, Mistral (sliding window), Qwen2 (biases of q, k, v) and Qwen3 (RMS norm of every head of q and k):
+// one layer, pre-norm, grouped-query attention, rotary positions, gated MLP (transformers' modeling_llama.py
+// and its relatives).
 class LlamaModel final : public Model {
  public:
   LlamaModel(const ModelConfig& config, Ops& ops, Device& device, DeviceArena& arena, Stream& stream);
 
   const ModelConfig& config() const override { return config_; }
-  KvLayout kv_layout(DType type) const override;
-  ActivationSizes activation_sizes() const override;
   void embed(const PackedMatrix& table, std::vector<int32_t> ids, float* y, Stream& stream) const override;
-  void forward_layer(int64_t layer, const LayerLease& lease, const PassRows& pass, Stream& stream) const override;
+  void forward_layer(int64_t layer, const LayerLease& lease, const PassRows& pass,
+                     Stream& stream) const override;
   void norm(const float* weight, const float* x, int64_t rows, float* y, Stream& stream) const override;
 
  private:
@@ -26,13 +26,14 @@ class LlamaModel final : public Model {
   ModelConfig config_;
   Ops& ops_;
   const float* inv_freq_;  // [rotary_dim / 2], device memory
-  int64_t q_width_;       // heads * head_dim
-  int64_t kv_width_;      // kv_heads * head_dim
-  int64_t qkv_width_;     // q, k and v
-  float scale_;           // of q.k: 1 / sqrt(head_dim)
+  int64_t q_width_;        // heads * head_dim
+  int64_t kv_width_;       // kv_heads * head_dim
+  int64_t qkv_width_;      // q, k and v
+  float scale_;            // of q.k: 1 / sqrt(head_dim)
 };
 
-// The weights of one layer in the order that LlamaModel reads them.
+ActivationSizes llama_activation_sizes(const ModelConfig& config);
+// Every layer's weights in the order that LlamaModel reads them.
 ModelWeights llama_weights(const ModelFiles& files, WeightsChoice choice);
 
 }  // namespace ete

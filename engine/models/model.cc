@@ -16,6 +16,21 @@ ModelWeights weights_of(const ModelFiles& files, WeightsChoice choice) {
   check_failed(__FILE__, __LINE__, "Family", "unknown");
 }
 
+ActivationSizes activation_sizes(const ModelConfig& config) {
+  switch (config.family) {
+    case Family::llama:
+    case Family::mistral:
+    case Family::qwen2:
+    case Family::qwen3:
+      return llama_activation_sizes(config);
+  }
+  check_failed(__FILE__, __LINE__, "Family", "unknown");
+}
+
+KvLayout kv_layout(const ModelConfig& config, DType type) {
+  return {.type = type, .kv_heads = config.num_key_value_heads, .head_dim = config.head_dim};
+}
+
 std::unique_ptr<Model> make_model(const ModelConfig& config, Ops& ops, Device& device, DeviceArena& arena,
                                   Stream& stream) {
   switch (config.family) {

@@ -14,7 +14,7 @@ namespace ete {
 
 // Device memory of one pass; row r of each belongs to the pass's row r. f32.
 struct Activations {
-  float* x = nullptr;       // [rows, hidden]: the residual stream, the only one that lives from layer to layer
+  float* x = nullptr;  // [rows, hidden]: the residual stream, the only one that lives from layer to layer
   float* normed = nullptr;  // [rows, hidden]
   float* qkv = nullptr;     // [rows, (heads + 2 kv_heads) * head_dim]: q, k, v of a row side by side
   float* mixed = nullptr;   // [rows, heads * head_dim]: attention's output
@@ -36,26 +36,26 @@ struct ActivationSizes {
 // The rows of one pass: those of kind decode first, then those of kind prefill.
 struct PassRows {
   int64_t decode_rows = 0;
-  int64_t rows = 0;                           // of both kinds
-  std::vector<int64_t> positions;             // [rows]
+  int64_t rows = 0;                // of both kinds
+  std::vector<int64_t> positions;  // [rows]
   KvLayout kv;
-  std::vector<KvSegment> decode_segments;     // pages are those of the layer at hand
+  std::vector<KvSegment> decode_segments;  // pages are those of the layer at hand
   std::vector<KvSegment> prefill_segments;
   Activations act;
 };
 
-// The arithmetic of one architecture over tensor views. Const after construction; engine thread (ops enqueue).
+// The arithmetic of one architecture over tensor views. Const after construction; engine thread (ops
+// enqueue).
 class Model {
  public:
   virtual ~Model() = default;
 
   virtual const ModelConfig& config() const = 0;
-  virtual KvLayout kv_layout(DType type) const = 0;
-  virtual ActivationSizes activation_sizes() const = 0;
   // y [ids.size(), hidden] = the embedding's rows, as the first layer takes them.
   virtual void embed(const PackedMatrix& table, std::vector<int32_t> ids, float* y, Stream& stream) const = 0;
   // pass.act.x is the layer's input and becomes its output. The lease must be the layer's.
-  virtual void forward_layer(int64_t layer, const LayerLease& lease, const PassRows& pass, Stream& stream) const = 0;
+  virtual void forward_layer(int64_t layer, const LayerLease& lease, const PassRows& pass,
+                             Stream& stream) const = 0;
   // y [rows, hidden] = final norm of x; may be in place.
   virtual void norm(const float* weight, const float* x, int64_t rows, float* y, Stream& stream) const = 0;
 };
@@ -63,6 +63,10 @@ class Model {
 // What a model of these files reads, and how its matrices are kept. Reads no weights.
 // Error(corrupt) naming a tensor that is missing, Error(unsupported) for its type.
 ModelWeights weights_of(const ModelFiles& files, WeightsChoice choice);
+
+// Sizes that follow from the configuration alone: the planner has no model yet.
+ActivationSizes activation_sizes(const ModelConfig& config);
+KvLayout kv_layout(const ModelConfig& config, DType type);
 
 // Device memory that a model takes from the arena for constants (rotary frequencies), at most.
 constexpr size_t kModelConstantBytes = 64 * 1024;

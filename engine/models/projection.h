@@ -22,8 +22,8 @@ struct Projection {
   bool add_to_y = false;
 };
 
-// Computes the products for every row of the pass, one launch a row kind. Where the device shares host memory the
-// host's rows join the same launch: the pool's threads read them at home.
+// Computes the products for every row of the pass, one launch a row kind. Where the device shares host memory
+// the host's rows join the same launch: the pool's threads read them at home.
 void project(Ops& ops, Stream& stream, const PassRows& pass, ProjectionInput input,
              std::initializer_list<Projection> products);
 

@@ -18,7 +18,8 @@ std::string SpecMaker::source_name(const std::string& hf_name) const {
   return name;
 }
 
-WeightSpec SpecMaker::matrix(const std::string& hf_name, int64_t rows, int64_t cols, int64_t permuted_heads) const {
+WeightSpec SpecMaker::matrix(const std::string& hf_name, int64_t rows, int64_t cols,
+                             int64_t permuted_heads) const {
   const std::string source = source_name(hf_name);
   return {.name = hf_name,
           .source = source,

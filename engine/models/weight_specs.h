@@ -9,7 +9,8 @@
 
 namespace ete {
 
-// Describes weights by their Hugging Face names, whichever format the file has. Knows types only: reads no weights.
+// Describes weights by their Hugging Face names, whichever format the file has. Knows types only: reads no
+// weights.
 class SpecMaker {
  public:
   SpecMaker(const ModelFiles& files, WeightsChoice choice);

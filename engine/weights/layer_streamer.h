@@ -14,8 +14,9 @@ namespace ete {
 
 class LayerStreamer;
 
-// The right to read one layer's weights on a compute stream. Releasing it (destruction) records "computed": the slot
-// may be overwritten once everything submitted to that stream so far is done. Move-only; engine thread.
+// The right to read one layer's weights on a compute stream. Releasing it (destruction) records "computed":
+// the slot may be overwritten once everything submitted to that stream so far is done. Move-only; engine
+// thread.
 class LayerLease {
  public:
   LayerLease(LayerLease&& other) noexcept;
@@ -24,8 +25,8 @@ class LayerLease {
   ~LayerLease();
 
   // `index` is the weight's place in the layer's BlobSpec.
-  SplitMatrix matrix(size_t index) const;      // rows are 0 when the layer has no such weight
-  const float* vector(size_t index) const;     // [rows] in device memory; null when the layer has none
+  SplitMatrix matrix(size_t index) const;   // rows are 0 when the layer has no such weight
+  const float* vector(size_t index) const;  // [rows] in device memory; null when the layer has none
 
  private:
   friend class LayerStreamer;
@@ -43,31 +44,35 @@ struct StreamerOptions {
   std::vector<bool> resident;  // [layers]: on the device for good
   int slots = 0;               // at least 2 when a layer is streamed
   uint64_t link_limit = 0;     // bytes a second that copies are paced to; 0: none
-  // Overwrites a slot with 0xff (NaN in every float format) as soon as its layer is computed, so that reading it
-  // without waiting for the next copy shows.
+  // Overwrites a slot with 0xff (NaN in every float format) as soon as its layer is computed, so that reading
+  // it without waiting for the next copy shows.
   bool poison_released_slots = false;
 };
 
-// Brings layers to the device: resident ones once, the others through slots, ahead of the pass. Layers are used in
-// the order 0, 1, ..., L - 1, 0, ...; a free slot takes the layer that is needed soonest and is not there yet.
-// A slot's life: being written -> copied -> leased -> computed -> free; both directions of the dependency between the
-// copy stream and the compute stream are events. Engine thread.
+// Brings layers to the device: resident ones once, the others through slots, ahead of the pass. Layers are
+// used in the order 0, 1, ..., L - 1, 0, ...; a free slot takes the layer that is needed soonest and is not
+// there yet. A slot's life: being written -> copied -> leased -> computed -> free; both directions of the
+// dependency between the copy stream and the compute stream are events. Engine thread.
 class LayerStreamer {
  public:
-  // Device, store, arena and streams outlive it. Slots and, on a device with memory of its own, resident layers are
-  // taken from the arena. Where the device shares host memory a resident layer is read at home, not copied.
+  // Device, store, arena and streams outlive it. Slots and, on a device with memory of its own, resident
+  // layers are taken from the arena. Where the device shares host memory a resident layer is read at home,
+  // not copied.
   LayerStreamer(Device& device, const WeightStore& store, DeviceArena& arena, Stream& copy,
                 const StreamerOptions& options);
   ~LayerStreamer();
 
   // Bytes that the constructor takes from the arena.
-  static size_t arena_bytes(const StoreLayout& layout, const StreamerOptions& options, bool shares_host_memory);
+  static size_t arena_bytes(const StoreLayout& layout, const StreamerOptions& options,
+                            bool shares_host_memory);
 
   // Starts copying `layer`, unless it is there already or every slot holds a layer that is needed sooner.
   void prefetch(int64_t layer);
-  // The compute stream waits until the layer is there. One lease at a time; the layers after it start to be fetched.
+  // The compute stream waits until the layer is there. One lease at a time; the layers after it start to be
+  // fetched.
   LayerLease acquire(int64_t layer, Stream& compute);
-  // Calls back on a thread of the device when every copy submitted so far is done; false: none is, no call comes.
+  // Calls back on a thread of the device when every copy submitted so far is done; false: none is, no call
+  // comes.
   bool notify_when_copied(std::function<void()> call);
   // Waits for all copies and forgets what the slots hold. After a device error.
   void reset();

@@ -11,9 +11,9 @@ namespace ete {
 // Whether pack_tensor_row keeps every value of this source type exactly.
 bool packs_losslessly(SourceType type, WeightFormat format);
 
-// Packs one row of a file's matrix [rows, cols] as row `row` of the packed matrix, whose panel is `panel`: block by
-// block where the format holds the source's blocks exactly, else by value. scratch [cols].
-void pack_tensor_row(const SourceTensor& tensor, int64_t source_row, WeightFormat format, int64_t row, float* scratch,
-                     std::byte* panel);
+// Packs one row of a file's matrix [rows, cols] as row `row` of the packed matrix, whose panel is `panel`:
+// block by block where the format holds the source's blocks exactly, else by value. scratch [cols].
+void pack_tensor_row(const SourceTensor& tensor, int64_t source_row, WeightFormat format, int64_t row,
+                     float* scratch, std::byte* panel);
 
 }  // namespace ete

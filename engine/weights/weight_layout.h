@@ -10,8 +10,8 @@
 #include "engine/ops/packed_matrix.h"
 #include "engine/weights/tensor_source.h"
 
-// What a model keeps in memory and where each weight lies in its blob. Plain arithmetic: nothing is read here, so the
-// planner can lay out a model without loading it.
+// What a model keeps in memory and where each weight lies in its blob. Plain arithmetic: nothing is read
+// here, so the planner can lay out a model without loading it.
 
 namespace ete {
 
@@ -20,8 +20,8 @@ enum class WeightShape : uint8_t {
   vector,  // [rows] f32: norms and biases are never quantised
 };
 
-// One weight of a model: where it comes from and how it is kept. rows == 0: the model has no such weight (a bias that
-// its family could have); it takes no place.
+// One weight of a model: where it comes from and how it is kept. rows == 0: the model has no such weight (a
+// bias that its family could have); it takes no place.
 struct WeightSpec {
   std::string name;    // the checkpoint's own: "model.layers.3.self_attn.q_proj.weight"
   std::string source;  // as the file spells it: "blk.3.attn_q.weight"
@@ -44,8 +44,8 @@ struct ModelWeights {
   BlobSpec lm_head;     // 0: [vocab, hidden]; empty when tied to the embedding
 };
 
-// Where a weight lies in its blob. A matrix is split at a row fixed at plan time: [0, device_rows) is what travels to
-// the device, [device_rows, rows) is computed by host threads from the blob at home.
+// Where a weight lies in its blob. A matrix is split at a row fixed at plan time: [0, device_rows) is what
+// travels to the device, [device_rows, rows) is computed by host threads from the blob at home.
 struct WeightPlace {
   WeightShape shape = WeightShape::vector;
   WeightFormat format = WeightFormat::f32;
@@ -63,7 +63,8 @@ struct BlobLayout {
   size_t bytes = 0;                 // the whole blob
 };
 
-// Offsets are multiples of 64. host_share in [0, 1]: that share of every matrix's rows, in whole panels, is the host's.
+// Offsets are multiples of 64. host_share in [0, 1]: that share of every matrix's rows, in whole panels, is
+// the host's.
 BlobLayout lay_out(const BlobSpec& spec, double host_share);
 
 struct StoreLayout {

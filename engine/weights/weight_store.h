@@ -26,15 +26,16 @@ struct RepackError {
   double relative_rms = 0;  // sqrt(sum of squared differences / sum of squares)
 };
 
-// All weights of a model at home in host memory (pinned where the device needs it): one contiguous blob a layer, and
-// one each for embedding, final norm and lm_head. Const and thread-safe once made; the device must outlive it.
+// All weights of a model at home in host memory (pinned where the device needs it): one contiguous blob a
+// layer, and one each for embedding, final norm and lm_head. Const and thread-safe once made; the device must
+// outlive it.
 class WeightStore {
  public:
   // Fraction of the bytes in [0, 1] and the tensor just packed; called on the constructing thread.
   using Progress = std::function<void(double fraction, const std::string& tensor)>;
 
-  // Packs every tensor, rows in parallel on `pool`, and releases each tensor's file pages as soon as it is packed.
-  // Error(resource_exhausted) when the blobs do not fit, and what the source throws.
+  // Packs every tensor, rows in parallel on `pool`, and releases each tensor's file pages as soon as it is
+  // packed. Error(resource_exhausted) when the blobs do not fit, and what the source throws.
   WeightStore(Device& device, const TensorSource& source, const ModelWeights& weights, StoreLayout layout,
               ThreadPool& pool, const Progress& progress);
 

@@ -1,0 +1,72 @@
+#include "engine/runtime/blocking_session.h"
+
+#include <deque>
+#include <future>
+#include <utility>
+
+namespace ete {
+
+class BlockingSession::Listener final : public SessionListener {
+ public:
+  void on_result(StepResult result) override {
+    {
+      std::lock_guard lock(mutex_);
+      results_.push_back(std::move(result));
+    }
+    changed_.notify_all();
+  }
+
+  void on_error(const Error& error) override {
+    {
+      std::lock_guard lock(mutex_);
+      error_ = error;
+    }
+    changed_.notify_all();
+  }
+
+  StepResult wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return !results_.empty() || error_; });
+    if (results_.empty()) throw Error(*error_);
+    StepResult result = std::move(results_.front());
+    results_.pop_front();
+    return result;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<StepResult> results_;
+  std::optional<Error> error_;
+};
+
+BlockingSession::BlockingSession(Engine& engine, OpenRequest request)
+    : engine_(engine),
+      listener_(std::make_shared<Listener>()),
+      id_(engine.open(std::move(request), listener_)) {}
+
+BlockingSession::~BlockingSession() { engine_.close(id_); }
+
+StepResult BlockingSession::opened() { return listener_->wait(); }
+
+StepResult BlockingSession::wait() { return listener_->wait(); }
+
+StepResult BlockingSession::step(StepRequest request) {
+  engine_.step(id_, std::move(request));
+  return listener_->wait();
+}
+
+std::vector<float> BlockingSession::fetch_row(int64_t position) {
+  auto answer = std::make_shared<std::promise<std::vector<float>>>();
+  std::future<std::vector<float>> row = answer->get_future();
+  engine_.fetch_row(id_, position, [answer](std::vector<float> values, const Error* error) {
+    if (error != nullptr) {
+      answer->set_exception(std::make_exception_ptr(*error));
+    } else {
+      answer->set_value(std::move(values));
+    }
+  });
+  return row.get();
+}
+
+}  // namespace ete

@@ -1,0 +1,59 @@
+#include "engine/runtime/engine.h"
+
+#include <thread>
+#include <utility>
+
+#include "engine/device/cpu/cpu_features.h"
+#include "engine/runtime/engine_impl.h"
+
+namespace ete {
+
+namespace {
+
+int threads_of(int option) {
+  return option > 0 ? option : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+std::unique_ptr<Ops> make_ops_for(Device& device, const OpsOptions& options) {
+  try {
+    return make_ops(device, options);
+  } catch (const Error& error) {
+    throw Error(error.code(), std::string("--kernels, --math: ") + error.what());
+  }
+}
+
+}  // namespace
+
+PreparedModel prepare_model(const EngineOptions& options) {
+  PreparedModel prepared;
+  prepared.options = parse_options(options);
+  prepared.files = open_model(options.model, options.accept_unknown);
+  prepared.device = make_device({.device = options.device, .threads = options.threads});
+  prepared.ops = make_ops_for(*prepared.device, prepared.options.ops);
+  prepared.weights = weights_of(prepared.files, prepared.options.weights);
+  prepared.planned = make_plan({.options = prepared.options,
+                                .config = prepared.files.config,
+                                .weights = prepared.weights,
+                                .device = prepared.device->info(),
+                                .host_free_bytes = ram_free_bytes(),
+                                .threads = threads_of(options.threads),
+                                .kernels = prepared.ops->describe()});
+  return prepared;
+}
+
+std::unique_ptr<Engine> load_engine(const EngineOptions& options, const LoadProgress& progress,
+                                    const EngineTuning& tuning) {
+  return std::make_unique<EngineImpl>(prepare_model(options), progress, tuning);
+}
+
+std::unique_ptr<Engine> Engine::load(const EngineOptions& options, const LoadProgress& progress) {
+  return load_engine(options, progress, {});
+}
+
+Plan Engine::plan_only(const EngineOptions& options, ModelFiles* files_out) {
+  PreparedModel prepared = prepare_model(options);
+  if (files_out != nullptr) *files_out = std::move(prepared.files);
+  return std::move(prepared.planned.plan);
+}
+
+}  // namespace ete

@@ -1,0 +1,125 @@
+#include <string>
+#include <utility>
+
+#include "engine/runtime/engine_impl.h"
+#include "engine/runtime/request_checks.h"
+
+namespace ete {
+
+void EngineImpl::process(OpenCommand& command) {
+  try {
+    open_session(command);
+  } catch (const Error& error) {
+    sessions_.erase(command.id);
+    command.listener->on_error(error);
+  }
+}
+
+void EngineImpl::open_session(OpenCommand& command) {
+  OpenRequest& request = command.request;
+  auto session = std::make_unique<EngineSession>();
+  session->id = command.id;
+  session->listener = command.listener;
+  if (request.fork_of != 0) session->length = share_fork(request, session.get());
+  check_open(request, session->length, {files_.config.vocab_size, placement_.context});
+  const auto count = static_cast<int64_t>(request.prompt_ids.size());
+  kv_->check_room(session->length, session->length + count);
+  if (count > 0) {
+    session->wanted = std::move(request.wanted);
+    begin_work(*session, command.submitted, std::move(request.prompt_ids), request.rows, 1);
+  }
+  if (scheduler_.open(command.id, session->length, count) == Scheduler::Admission::refused) {
+    throw Error(ErrorCode::resource_exhausted,
+                "sessions: " + std::to_string(scheduler_.active()) + " are active (--max-sessions) and " +
+                    std::to_string(scheduler_.waiting()) + " wait already, the most that may");
+  }
+  sessions_[command.id] = std::move(session);
+}
+
+// Gives the session the forked one's first positions; returns how many.
+int64_t EngineImpl::share_fork(const OpenRequest& request, EngineSession* session) {
+  const EngineSession* parent = find(request.fork_of);
+  if (parent == nullptr) {
+    throw Error(ErrorCode::not_found, "fork_of: session " + std::to_string(request.fork_of) + " is not live");
+  }
+  const int64_t length = request.fork_position == -1 ? parent->length : request.fork_position;
+  if (length < 0 || length > parent->length) {
+    throw Error(ErrorCode::invalid_argument, "fork_of.length: " + std::to_string(request.fork_position) +
+                                                 "; accepted: 0 to " + std::to_string(parent->length) +
+                                                 ", the session's length, or none for all of it");
+  }
+  session->kv = kv_->fork(parent->kv, length);
+  return length;
+}
+
+void EngineImpl::process(StepCommand& command) {
+  EngineSession* session = find(command.id);
+  if (session == nullptr) return;  // it ended, and its listener knows
+  try {
+    submit_step(*session, command);
+  } catch (const Error& error) {
+    end_session(command.id, &error);
+  }
+}
+
+void EngineImpl::submit_step(EngineSession& session, StepCommand& command) {
+  StepRequest& request = command.request;
+  if (session.busy) {
+    throw Error(ErrorCode::failed_precondition, "step: one is under way already; wait for its result");
+  }
+  check_step(request, session.length, {files_.config.vocab_size, placement_.context});
+  const auto count = static_cast<int64_t>(request.ids.size());
+  kv_->check_room(session.length, request.position + count);
+  session.length = request.position;
+  kv_->truncate(session.kv, session.length);
+  const int64_t committed = count - request.n_draft;
+  session.wanted = std::move(request.wanted);
+  begin_work(session, command.submitted, std::move(request.ids), request.rows, request.n_draft + 1);
+  // A lone committed id takes the decode kernels, and drafts always do.
+  session.decode_count = request.n_draft + (committed == 1 ? 1 : 0);
+  scheduler_.step(session.id, session.length, count - session.decode_count, session.decode_count);
+}
+
+void EngineImpl::begin_work(EngineSession& session, Clock::time_point submitted, std::vector<int32_t> ids,
+                            WantedRows rows, int64_t last_rows) {
+  session.busy = true;
+  session.started = false;
+  session.submitted = submitted;
+  session.ids = std::move(ids);
+  session.begin = session.length;
+  session.decode_count = 0;
+  const auto count = static_cast<int64_t>(session.ids.size());
+  const int64_t wanted = rows == WantedRows::none ? 0 : rows == WantedRows::all ? count : last_rows;
+  session.wanted_from = session.end() - wanted;
+  session.result = {};
+  session.result.position = session.wanted_from;
+  session.result.rows.resize(static_cast<size_t>(wanted));
+  session.keep = session.kept.prepare(*device_, session.wanted_from, wanted, files_.config.vocab_size);
+}
+
+void EngineImpl::process(FetchCommand& command) {
+  const auto refuse = [&](ErrorCode code, const std::string& message) {
+    const Error error(code, message);
+    command.done({}, &error);
+  };
+  const EngineSession* session = find(command.id);
+  if (session == nullptr) {
+    return refuse(ErrorCode::not_found, "fetch_row: session " + std::to_string(command.id) + " is not live");
+  }
+  if (session->busy) return refuse(ErrorCode::failed_precondition, "fetch_row: a step is under way");
+  const float* row = session->kept.row(command.position);
+  if (row == nullptr) {
+    return refuse(ErrorCode::failed_precondition,
+                  "fetch_row: position " + std::to_string(command.position) +
+                      " is no row of the newest result, or the result had more than " +
+                      std::to_string(KeptRows::kMaxRows) + " rows, which are not kept");
+  }
+  command.done(std::vector<float>(row, row + files_.config.vocab_size), nullptr);
+}
+
+void EngineImpl::process(CloseCommand& command) {
+  const Error cancelled(ErrorCode::cancelled, "the session was closed");
+  end_session(command.id, command.quiet ? nullptr : &cancelled);
+}
+
+}  // namespace ete

@@ -1,0 +1,203 @@
+#include "engine/runtime/engine_impl.h"
+
+#include <cstdio>
+#include <utility>
+
+#include "engine/base/check.h"
+
+namespace ete {
+
+namespace {
+
+constexpr int64_t kWaitingPerPlace = 4;   // sessions that may wait, for each that may run
+constexpr double kPackedFraction = 0.98;  // of the loading; the rest is the warm-up
+
+SchedulerLimits limits_of(const Plan& plan, const Placement& placement) {
+  return {.max_sessions = plan.max_sessions,
+          .max_waiting = kWaitingPerPlace * plan.max_sessions,
+          .chunk = placement.chunk,
+          .decode_rows = placement.decode_rows};
+}
+
+}  // namespace
+
+EngineImpl::EngineImpl(PreparedModel prepared, const LoadProgress& progress, const EngineTuning& tuning)
+    : files_(std::move(prepared.files)),
+      plan_(std::move(prepared.planned.plan)),
+      placement_(std::move(prepared.planned.placement)),
+      device_(std::move(prepared.device)),
+      ops_(std::move(prepared.ops)),
+      scheduler_(limits_of(plan_, placement_)) {
+  load(prepared, progress, tuning);
+  warm_up();
+  if (progress) progress(1.0, "ready");
+  thread_ = std::thread([this] { loop(); });
+}
+
+EngineImpl::~EngineImpl() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_one();
+  thread_.join();
+}
+
+void EngineImpl::load(const PreparedModel& prepared, const LoadProgress& progress,
+                      const EngineTuning& tuning) {
+  {
+    ThreadPool pool(plan_.threads);
+    const WeightStore::Progress report = [&](double fraction, const std::string& tensor) {
+      if (progress) progress(fraction * kPackedFraction, "packing " + tensor);
+    };
+    store_ = std::make_unique<WeightStore>(*device_, *files_.tensors, prepared.weights, placement_.layout,
+                                           pool, report);
+  }
+  note_repacking();
+  arena_ = std::make_unique<DeviceArena>(*device_, placement_.arena_bytes, tuning.arena);
+  streams_.compute = device_->create_stream("ete compute");
+  streams_.copy_in = device_->create_stream("ete copy in");
+  streams_.write_back = device_->create_stream("ete write back");
+  streamer_ =
+      std::make_unique<LayerStreamer>(*device_, *store_, *arena_, *streams_.copy_in,
+                                      StreamerOptions{.resident = placement_.resident,
+                                                      .slots = placement_.slots,
+                                                      .link_limit = prepared.options.raw.link_limit,
+                                                      .poison_released_slots = tuning.poison_released_slots});
+  model_ = make_model(files_.config, *ops_, *device_, *arena_, *streams_.compute);
+  kv_ = std::make_unique<KvStore>(*device_,
+                                  KvOptions{.layout = kv_layout(files_.config, prepared.options.kv_type),
+                                            .layers = store_->layers(),
+                                            .space = placement_.kv_space,
+                                            .budget_bytes = placement_.kv_budget});
+  runner_ = std::make_unique<PassRunner>(
+      PassParts{*device_, *ops_, *model_, *store_, *streamer_, *kv_, streams_}, placement_, *arena_);
+}
+
+void EngineImpl::note_repacking() {
+  for (const RepackError& error : store_->repack_errors()) {
+    char figures[96];
+    std::snprintf(figures, sizeof figures, ": rms error %.3g of the tensor's rms, largest %.3g",
+                  error.relative_rms, error.max_abs);
+    plan_.notes.push_back(error.tensor + " as " + std::string(name_of(error.format)) + figures);
+  }
+}
+
+// One prefill row and one decode row, so that pools, caches and events exist before the first request.
+void EngineImpl::warm_up() {
+  SessionKv kv;
+  const int32_t id = 0;
+  const LogitsWanted wanted;
+  LogitsRow results[2];
+  const size_t decode_rows = placement_.context > 1 ? 1 : 0;
+  kv_->reserve(kv, 0, 1 + static_cast<int64_t>(decode_rows));
+  std::vector<PassSession> pass = {{.kv = &kv,
+                                    .prefill_ids = {&id, 1},
+                                    .decode_ids = {&id, decode_rows},
+                                    .wanted = &wanted,
+                                    .results = results}};
+  runner_->run(pass, *this);
+}
+
+EngineStatus EngineImpl::status() const {
+  std::lock_guard lock(mutex_);
+  return status_;
+}
+
+SessionId EngineImpl::open(OpenRequest request, std::shared_ptr<SessionListener> listener) {
+  const SessionId id = next_id_.fetch_add(1);
+  submit(OpenCommand{id, std::move(request), std::move(listener), Clock::now()});
+  return id;
+}
+
+void EngineImpl::step(SessionId session, StepRequest request) {
+  submit(StepCommand{session, std::move(request), Clock::now()});
+}
+
+void EngineImpl::fetch_row(SessionId session, int64_t position,
+                           std::function<void(std::vector<float> row, const Error* error)> done) {
+  submit(FetchCommand{session, position, std::move(done)});
+}
+
+void EngineImpl::close(SessionId session, bool quiet) { submit(CloseCommand{session, quiet}); }
+
+void EngineImpl::submit(Command command) {
+  {
+    std::lock_guard lock(mutex_);
+    queue_.push_back(std::move(command));
+  }
+  changed_.notify_one();
+}
+
+void EngineImpl::loop() {
+  for (;;) {
+    take_commands();
+    process_commands();
+    update_status();
+    bool slots_full = false;
+    {
+      std::lock_guard lock(mutex_);
+      if (stopping_) break;
+      slots_full = slots_full_generation_ == slots_generation_;
+    }
+    const PassDecision decision = scheduler_.decide(now_ms(), slots_full);
+    if (decision.shares.empty()) {
+      wait(decision.wake_at_ms);
+    } else {
+      run_pass(decision.shares);
+    }
+  }
+  const Error cancelled(ErrorCode::cancelled, "the engine is stopping");
+  while (!sessions_.empty()) end_session(sessions_.begin()->first, &cancelled);
+}
+
+void EngineImpl::wait(std::optional<double> wake_at_ms) {
+  std::unique_lock lock(mutex_);
+  const uint64_t seen = slots_full_generation_;
+  const auto woken = [&] { return !queue_.empty() || stopping_ || slots_full_generation_ != seen; };
+  if (!wake_at_ms) {
+    changed_.wait(lock, woken);
+    return;
+  }
+  const auto at = epoch_ + std::chrono::duration_cast<Clock::duration>(
+                               std::chrono::duration<double, std::milli>(*wake_at_ms));
+  changed_.wait_until(lock, at, woken);
+}
+
+void EngineImpl::update_status() {
+  counters_.sessions = static_cast<int>(scheduler_.active());
+  counters_.queued = static_cast<int>(scheduler_.waiting());
+  counters_.kv_bytes = kv_->used_bytes();
+  std::lock_guard lock(mutex_);
+  status_ = counters_;
+}
+
+void EngineImpl::take_commands() {
+  std::lock_guard lock(mutex_);
+  for (Command& command : queue_) pending_.push_back(std::move(command));
+  queue_.clear();
+}
+
+void EngineImpl::process_commands() {
+  std::vector<Command> commands;
+  commands.swap(pending_);
+  for (Command& command : commands) {
+    std::visit([this](auto& held) { process(held); }, command);
+  }
+}
+
+EngineSession* EngineImpl::find(SessionId id) {
+  const auto found = sessions_.find(id);
+  return found == sessions_.end() ? nullptr : found->second.get();
+}
+
+void EngineImpl::end_session(SessionId id, const Error* error) {
+  const auto found = sessions_.find(id);
+  if (found == sessions_.end()) return;
+  const std::unique_ptr<EngineSession> session = std::move(found->second);
+  sessions_.erase(found);
+  scheduler_.close(id);
+  if (error != nullptr) session->listener->on_error(*error);
+}
+
+}  // namespace ete

@@ -1,0 +1,151 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <variant>
+#include <vector>
+
+#include "engine/device/device_arena.h"
+#include "engine/runtime/engine.h"
+#include "engine/runtime/engine_session.h"
+#include "engine/runtime/pass_runner.h"
+#include "engine/runtime/planner.h"
+#include "engine/runtime/scheduler.h"
+
+namespace ete {
+
+// What tests may ask of an engine beyond its options: faults made visible. Results are the same bits either
+// way.
+struct EngineTuning {
+  bool poison_released_slots = false;
+  ArenaMode arena = ArenaMode::single;
+};
+
+std::unique_ptr<Engine> load_engine(const EngineOptions& options, const LoadProgress& progress,
+                                    const EngineTuning& tuning);
+
+// A model whose files are open and whose placement is decided.
+struct PreparedModel {
+  ParsedOptions options;
+  ModelFiles files;
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Ops> ops;
+  ModelWeights weights;
+  PlannedEngine planned;
+};
+PreparedModel prepare_model(const EngineOptions& options);
+
+class EngineImpl final : public Engine, private PassHooks {
+ public:
+  EngineImpl(PreparedModel prepared, const LoadProgress& progress, const EngineTuning& tuning);
+  ~EngineImpl() override;
+
+  const Plan& plan() const override { return plan_; }
+  const ModelConfig& config() const override { return files_.config; }
+  const ModelFiles& files() const override { return files_; }
+  EngineStatus status() const override;
+  SessionId open(OpenRequest request, std::shared_ptr<SessionListener> listener) override;
+  void step(SessionId session, StepRequest request) override;
+  void fetch_row(SessionId session, int64_t position,
+                 std::function<void(std::vector<float> row, const Error* error)> done) override;
+  void close(SessionId session, bool quiet) override;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct OpenCommand {
+    SessionId id;
+    OpenRequest request;
+    std::shared_ptr<SessionListener> listener;
+    Clock::time_point submitted;
+  };
+  struct StepCommand {
+    SessionId id;
+    StepRequest request;
+    Clock::time_point submitted;
+  };
+  struct FetchCommand {
+    SessionId id;
+    int64_t position;
+    std::function<void(std::vector<float>, const Error*)> done;
+  };
+  struct CloseCommand {
+    SessionId id;
+    bool quiet;
+  };
+  using Command = std::variant<OpenCommand, StepCommand, FetchCommand, CloseCommand>;
+
+  void load(const PreparedModel& prepared, const LoadProgress& progress, const EngineTuning& tuning);
+  void note_repacking();
+  void warm_up();
+
+  void submit(Command command);
+  void loop();
+  void wait(std::optional<double> wake_at_ms);
+  void take_commands();
+  void process_commands();
+  void process(OpenCommand& command);
+  void process(StepCommand& command);
+  void process(FetchCommand& command);
+  void process(CloseCommand& command);
+  void open_session(OpenCommand& command);
+  int64_t share_fork(const OpenRequest& request, EngineSession* session);
+  void submit_step(EngineSession& session, StepCommand& command);
+  void begin_work(EngineSession& session, Clock::time_point submitted, std::vector<int32_t> ids,
+                  WantedRows rows, int64_t last_rows);
+
+  void run_pass(const std::vector<PassShare>& shares);
+  bool add_to_pass(const PassShare& share);
+  void finish_pass(const std::vector<PassShare>& shares, double start_ms, double end_ms);
+  void deliver(EngineSession& session);
+  void watch_slots();
+  void at_boundary() override;
+  void dropped(SessionId id) override;
+  PassSession* in_pass(SessionId id);
+
+  EngineSession* find(SessionId id);
+  void end_session(SessionId id, const Error* error);
+  void update_status();
+  double now_ms() const { return std::chrono::duration<double, std::milli>(Clock::now() - epoch_).count(); }
+
+  // In the order of making; destruction is the reverse.
+  Clock::time_point epoch_ = Clock::now();
+  ModelFiles files_;
+  Plan plan_;
+  Placement placement_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Ops> ops_;
+  std::unique_ptr<DeviceArena> arena_;
+  std::unique_ptr<WeightStore> store_;
+  PassStreams streams_;
+  std::unique_ptr<LayerStreamer> streamer_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<KvStore> kv_;
+  std::unique_ptr<PassRunner> runner_;
+
+  // Of the engine thread.
+  Scheduler scheduler_;
+  std::unordered_map<SessionId, std::unique_ptr<EngineSession>> sessions_;
+  std::vector<Command> pending_;  // taken from the queue, not yet acted on
+  std::vector<PassSession> pass_;
+  uint64_t slots_generation_ = 0;
+  EngineStatus counters_;
+
+  std::atomic<SessionId> next_id_{1};
+  mutable std::mutex mutex_;  // guards the rest
+  std::condition_variable changed_;
+  std::vector<Command> queue_;
+  bool stopping_ = false;
+  uint64_t slots_full_generation_ = 0;
+  EngineStatus status_;
+
+  std::thread thread_;
+};
+
+}  // namespace ete

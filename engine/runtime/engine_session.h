@@ -1,0 +1,77 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "engine/device/device.h"
+#include "engine/runtime/engine.h"
+#include "engine/state/kv_store.h"
+
+namespace ete {
+
+// Whole rows of logits of a session's newest step, in host memory until its next step.
+class KeptRows {
+ public:
+  // Rows beyond this are not kept: a prompt whose every row is wanted would fill the memory.
+  static constexpr int64_t kMaxRows = 64;
+
+  // Room for `count` rows of `vocab` from `first_position` on; null when they are not kept.
+  float* prepare(Device& device, int64_t first_position, int64_t count, int64_t vocab) {
+    rows_ = 0;
+    wanted_ = count;
+    first_ = first_position;
+    vocab_ = vocab;
+    if (count == 0 || count > kMaxRows) return nullptr;
+    const auto bytes = static_cast<size_t>(count * vocab) * sizeof(float);
+    if (bytes > buffer_.size()) buffer_ = device.allocate(bytes, MemorySpace::host);
+    return buffer_.as<float>();
+  }
+  // The prepared rows are filled.
+  void publish() {
+    if (wanted_ <= kMaxRows) rows_ = wanted_;
+  }
+  void clear() { rows_ = wanted_ = 0; }
+
+  // Null when the row is not kept.
+  const float* row(int64_t position) const {
+    if (position < first_ || position >= first_ + rows_) return nullptr;
+    return buffer_.as<const float>() + (position - first_) * vocab_;
+  }
+
+ private:
+  Buffer buffer_;
+  int64_t first_ = 0;
+  int64_t wanted_ = 0;
+  int64_t rows_ = 0;
+  int64_t vocab_ = 0;
+};
+
+// A session as the engine holds it: what the client sees, its memory, and the work under way.
+struct EngineSession {
+  using Clock = std::chrono::steady_clock;
+
+  SessionId id = 0;
+  std::shared_ptr<SessionListener> listener;
+  SessionKv kv;
+  int64_t length = 0;  // positions computed
+
+  // The Open or Step under way; ids[0] sits at `begin`, the last decode_count ids are decode rows.
+  bool busy = false;
+  std::vector<int32_t> ids;
+  int64_t begin = 0;
+  int64_t decode_count = 0;
+  int64_t wanted_from = 0;
+  LogitsWanted wanted;
+  StepResult result;
+  Clock::time_point submitted;
+  bool started = false;
+
+  float* keep = nullptr;  // where the rows of the work under way go
+  KeptRows kept;
+
+  int64_t end() const { return begin + static_cast<int64_t>(ids.size()); }
+};
+
+}  // namespace ete

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "engine/base/dtype.h"
+#include "engine/device/device.h"
+#include "engine/ops/ops.h"
+#include "engine/runtime/engine.h"
+#include "engine/weights/weight_layout.h"
+
+namespace ete {
+
+enum class PlacementChoice : uint8_t { automatic, device, host };
+
+// EngineOptions with every value checked, as far as that needs no model.
+struct ParsedOptions {
+  EngineOptions raw;
+  std::optional<int64_t> resident_layers;  // none: auto; -1: all
+  std::optional<int> slots;
+  std::optional<int64_t> context;
+  std::optional<int64_t> chunk;
+  std::optional<double> host_share;  // none: auto
+  OpsOptions ops;
+  DType kv_type = DType::f16;
+  PlacementChoice kv = PlacementChoice::automatic;
+  PlacementChoice vocab = PlacementChoice::automatic;
+  WeightsChoice weights = WeightsChoice::automatic;
+};
+
+// Error(invalid_argument) naming the flag, its value and what is accepted; Error(unsupported) for a value
+// that this build cannot act on.
+ParsedOptions parse_options(const EngineOptions& options);
+
+}  // namespace ete

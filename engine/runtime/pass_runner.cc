@@ -1,0 +1,240 @@
+#include "engine/runtime/pass_runner.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <exception>
+#include <string>
+#include <utility>
+
+#include "engine/base/check.h"
+
+namespace ete {
+
+namespace {
+
+// The engine thread runs ahead of the device by two stretches of about this long, so that a cancelled session
+// leaves soon and a fast pass is not held up by a wait a layer.
+constexpr double kStretchMs = 4.0;
+
+}  // namespace
+
+PassRunner::PassRunner(const PassParts& parts, const Placement& placement, DeviceArena& arena)
+    : parts_(parts),
+      hidden_(parts.model.config().hidden_size),
+      vocab_(parts.model.config().vocab_size),
+      head_rows_(placement.head_rows),
+      max_rows_(placement.chunk + placement.decode_rows) {
+  const ActivationSizes sizes = activation_sizes(parts.model.config());
+  const auto take = [&](size_t row_bytes) {
+    return reinterpret_cast<float*>(arena.take(row_bytes * static_cast<size_t>(max_rows_)));
+  };
+  rows_.act = {.x = take(sizes.x),
+               .normed = take(sizes.normed),
+               .qkv = take(sizes.qkv),
+               .mixed = take(sizes.mixed),
+               .gate = take(sizes.gate),
+               .up = take(sizes.up)};
+  logits_ = reinterpret_cast<float*>(arena.take(static_cast<size_t>(head_rows_ * vocab_) * sizeof(float)));
+  rows_.kv = parts.kv.layout();
+  for (auto& event : boundary_) event = parts.device.create_event();
+  logits_ready_ = parts.device.create_event();
+  logits_kept_ = parts.device.create_event();
+}
+
+void PassRunner::run(std::vector<PassSession>& sessions, PassHooks& hooks) {
+  const bool has_prefill = std::any_of(sessions.begin(), sessions.end(), [](const PassSession& session) {
+    return !session.prefill_ids.empty();
+  });
+  try {
+    const auto start = std::chrono::steady_clock::now();
+    submit(sessions, hooks);
+    parts_.streams.compute->synchronize();
+    parts_.streams.write_back->synchronize();
+    const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
+    layer_ms_[has_prefill ? 1 : 0] =
+        std::max(elapsed.count(), 1e-3) / static_cast<double>(parts_.store.layers());
+  } catch (...) {
+    // Memory of this pass may be freed as soon as this returns.
+    drain();
+    throw;
+  }
+}
+
+// The first error is what the caller gets; what follows from it tells nothing new.
+void PassRunner::drain() noexcept {
+  for (Stream* stream : {parts_.streams.compute.get(), parts_.streams.write_back.get()}) {
+    try {
+      stream->synchronize();
+    } catch (const std::exception&) {
+    }
+  }
+}
+
+void PassRunner::submit(std::vector<PassSession>& sessions, PassHooks& hooks) {
+  build_spans(sessions);
+  rebuild_rows();
+  embed();
+  if (forward_layers(sessions, hooks)) compute_logits();
+}
+
+void PassRunner::build_spans(std::vector<PassSession>& sessions) {
+  spans_.clear();
+  for (const RowKind kind : {RowKind::decode, RowKind::prefill}) {
+    for (PassSession& session : sessions) {
+      const auto& ids = kind == RowKind::decode ? session.decode_ids : session.prefill_ids;
+      if (ids.empty()) continue;
+      const int64_t skipped = kind == RowKind::decode ? static_cast<int64_t>(session.prefill_ids.size()) : 0;
+      spans_.push_back(
+          {&session, kind, 0, static_cast<int64_t>(ids.size()), session.first_position + skipped});
+    }
+  }
+}
+
+// Lays the spans out one after the other and derives what the layers read.
+void PassRunner::rebuild_rows() {
+  rows_.rows = 0;
+  rows_.decode_rows = 0;
+  rows_.positions.clear();
+  rows_.decode_segments.clear();
+  rows_.prefill_segments.clear();
+  for (Span& span : spans_) {
+    span.row_begin = rows_.rows;
+    rows_.rows += span.row_count;
+    const bool is_decode = span.kind == RowKind::decode;
+    if (is_decode) rows_.decode_rows += span.row_count;
+    for (int64_t i = 0; i < span.row_count; ++i) rows_.positions.push_back(span.first_position + i);
+    KvSegment segment{.row_begin = span.row_begin,
+                      .row_count = span.row_count,
+                      .first_position = span.first_position,
+                      .pages = std::vector<std::byte*>(static_cast<size_t>(span.session->kv->page_count()))};
+    (is_decode ? rows_.decode_segments : rows_.prefill_segments).push_back(std::move(segment));
+  }
+  CHECK(rows_.rows <= max_rows_, std::to_string(rows_.rows));
+}
+
+void PassRunner::point_at_layer(int64_t layer) {
+  const size_t offset = static_cast<size_t>(layer) * parts_.kv.page_bytes();
+  size_t decode = 0;
+  size_t prefill = 0;
+  for (const Span& span : spans_) {
+    KvSegment& segment =
+        span.kind == RowKind::decode ? rows_.decode_segments[decode++] : rows_.prefill_segments[prefill++];
+    for (size_t page = 0; page < segment.pages.size(); ++page) {
+      segment.pages[page] = span.session->kv->page(static_cast<int64_t>(page)) + offset;
+    }
+  }
+}
+
+void PassRunner::embed() {
+  std::vector<int32_t> ids;
+  ids.reserve(static_cast<size_t>(rows_.rows));
+  for (const Span& span : spans_) {
+    const auto& of_kind = span.kind == RowKind::decode ? span.session->decode_ids : span.session->prefill_ids;
+    ids.insert(ids.end(), of_kind.begin(), of_kind.end());
+  }
+  parts_.model.embed(parts_.store.embedding(), std::move(ids), rows_.act.x, *parts_.streams.compute);
+}
+
+// False when no row was left.
+bool PassRunner::forward_layers(std::vector<PassSession>& sessions, PassHooks& hooks) {
+  Stream& compute = *parts_.streams.compute;
+  const int64_t layers = parts_.store.layers();
+  const double stretch = std::round(kStretchMs / layer_ms_[rows_.prefill_segments.empty() ? 0 : 1]);
+  const auto boundary_every = static_cast<int64_t>(std::clamp(stretch, 1.0, static_cast<double>(layers)));
+  size_t boundaries = 0;
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    if (layer % boundary_every == 0) {
+      Event& boundary = *boundary_[boundaries++ % 2];
+      if (boundaries > 2) boundary.synchronize();
+      hooks.at_boundary();
+      drop_cancelled(sessions, hooks);
+      if (rows_.rows == 0) return false;
+      boundary.record(compute);
+    }
+    const LayerLease lease = parts_.streamer.acquire(layer, compute);
+    point_at_layer(layer);
+    parts_.model.forward_layer(layer, lease, rows_, compute);
+  }
+  hooks.at_boundary();
+  drop_cancelled(sessions, hooks);
+  return rows_.rows > 0;
+}
+
+// Takes the rows of cancelled sessions out of the batch. Others keep their values and their order; what a row
+// computes does not depend on its place.
+void PassRunner::drop_cancelled(std::vector<PassSession>& sessions, PassHooks& hooks) {
+  const bool any = std::any_of(sessions.begin(), sessions.end(), [](const PassSession& session) {
+    return session.cancelled && !session.dropped;
+  });
+  if (!any) return;
+  std::vector<int64_t> kept;
+  for (const Span& span : spans_) {
+    if (span.session->cancelled) continue;
+    for (int64_t i = 0; i < span.row_count; ++i) kept.push_back(span.row_begin + i);
+  }
+  std::erase_if(spans_, [](const Span& span) { return span.session->cancelled; });
+  if (!kept.empty()) {
+    parts_.ops.gather_rows(*parts_.streams.compute, rows_.act.x, hidden_, std::move(kept), hidden_,
+                           rows_.act.normed, hidden_);
+    std::swap(rows_.act.x, rows_.act.normed);
+  }
+  parts_.streams.compute->synchronize();
+  rebuild_rows();
+  for (PassSession& session : sessions) {
+    if (!session.cancelled || session.dropped) continue;
+    session.dropped = true;
+    hooks.dropped(session.id);
+  }
+}
+
+void PassRunner::compute_logits() {
+  for (const RowKind kind : {RowKind::decode, RowKind::prefill}) {
+    std::vector<WantedRow> wanted;
+    for (const Span& span : spans_) {
+      if (span.kind != kind) continue;
+      const int64_t first = std::max<int64_t>(span.session->wanted_from - span.first_position, 0);
+      for (int64_t i = first; i < span.row_count; ++i) {
+        wanted.push_back(
+            {span.row_begin + i, span.session, span.first_position + i - span.session->wanted_from});
+      }
+    }
+    const std::span<const WantedRow> all(wanted);
+    const auto step = static_cast<size_t>(head_rows_);
+    for (size_t done = 0; done < all.size(); done += step) {
+      compute_logits_batch(kind, all.subspan(done, std::min(step, all.size() - done)));
+    }
+  }
+}
+
+void PassRunner::compute_logits_batch(RowKind kind, std::span<const WantedRow> batch) {
+  Stream& compute = *parts_.streams.compute;
+  Stream& write_back = *parts_.streams.write_back;
+  const auto m = static_cast<int64_t>(batch.size());
+  std::vector<int64_t> rows;
+  std::vector<LogitsWanted> wanted;
+  std::vector<LogitsRow*> results;
+  for (const WantedRow& row : batch) {
+    rows.push_back(row.row);
+    wanted.push_back(*row.session->wanted);
+    results.push_back(row.session->results + row.index);
+  }
+  parts_.ops.gather_rows(compute, rows_.act.x, hidden_, std::move(rows), hidden_, rows_.act.normed, hidden_);
+  parts_.model.norm(parts_.store.final_norm(), rows_.act.normed, m, rows_.act.normed, compute);
+  const PackedMatrix head = parts_.store.lm_head();
+  logits_kept_->wait(compute);  // of the batch before
+  parts_.ops.matmul(compute, kind, rows_.act.normed, hidden_, m,
+                    {{.w = head, .row_end = head.rows, .y = logits_, .y_stride = vocab_}});
+  logits_ready_->record(compute);
+  logits_ready_->wait(write_back);
+  for (int64_t i = 0; i < m; ++i) {
+    const WantedRow& row = batch[static_cast<size_t>(i)];
+    if (row.session->keep == nullptr) continue;
+    parts_.device.copy_async(write_back, row.session->keep + row.index * vocab_, logits_ + i * vocab_,
+                             static_cast<size_t>(vocab_) * sizeof(float));
+  }
+  logits_kept_->record(write_back);
+  parts_.ops.reduce_logits(compute, logits_, vocab_, vocab_, std::move(wanted), std::move(results));
+}
+
+}  // namespace ete

@@ -1,0 +1,117 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/device/device.h"
+#include "engine/device/device_arena.h"
+#include "engine/models/model.h"
+#include "engine/runtime/planner.h"
+#include "engine/state/kv_store.h"
+#include "engine/weights/layer_streamer.h"
+#include "engine/weights/weight_store.h"
+
+namespace ete {
+
+// One session's rows in a pass: positions [first_position, first_position + prefill_ids + decode_ids). What
+// it points at stays alive until the pass has ended or dropped the session. Its KV pages are reserved.
+struct PassSession {
+  SessionId id = 0;
+  const SessionKv* kv = nullptr;
+  int64_t first_position = 0;
+  std::span<const int32_t> prefill_ids;
+  std::span<const int32_t> decode_ids;
+  // Rows at positions [wanted_from, end) get logits: row p goes to results[p - wanted_from], and as a whole
+  // to keep + (p - wanted_from) * vocab where keep is not null (host memory).
+  int64_t wanted_from = 0;
+  const LogitsWanted* wanted = nullptr;
+  LogitsRow* results = nullptr;
+  float* keep = nullptr;
+  bool cancelled = false;  // set at a boundary
+  bool dropped = false;    // its rows are gone
+
+  int64_t rows() const { return static_cast<int64_t>(prefill_ids.size() + decode_ids.size()); }
+};
+
+// What a pass asks of its caller while it runs, on the same thread.
+class PassHooks {
+ public:
+  virtual ~PassHooks() = default;
+  // Between layers: may set PassSession::cancelled.
+  virtual void at_boundary() = 0;
+  // The session was cancelled and nothing of the pass uses its memory any more.
+  virtual void dropped(SessionId id) = 0;
+};
+
+// The device's streams. Copies to the device and back run beside the computation, ordered by events alone.
+struct PassStreams {
+  std::unique_ptr<Stream> compute;
+  std::unique_ptr<Stream> copy_in;
+  std::unique_ptr<Stream> write_back;
+};
+
+// What a pass works with; all outlive the runner.
+struct PassParts {
+  Device& device;
+  Ops& ops;
+  const Model& model;
+  const WeightStore& store;
+  LayerStreamer& streamer;
+  const KvStore& kv;
+  PassStreams& streams;
+};
+
+// Runs one pass after the other: rows of many sessions through every layer, each layer fetched once. Engine
+// thread.
+class PassRunner {
+ public:
+  // Takes activations and logits from the arena.
+  PassRunner(const PassParts& parts, const Placement& placement, DeviceArena& arena);
+
+  // Returns when all results are there. Throws what the device threw; the streams are idle then.
+  void run(std::vector<PassSession>& sessions, PassHooks& hooks);
+
+ private:
+  // Consecutive rows of one session and kind.
+  struct Span {
+    PassSession* session;
+    RowKind kind;
+    int64_t row_begin;
+    int64_t row_count;
+    int64_t first_position;
+  };
+  struct WantedRow {
+    int64_t row;
+    PassSession* session;
+    int64_t index;  // of results
+  };
+  void build_spans(std::vector<PassSession>& sessions);
+  void rebuild_rows();
+  void point_at_layer(int64_t layer);
+  void embed();
+  bool forward_layers(std::vector<PassSession>& sessions, PassHooks& hooks);
+  void drop_cancelled(std::vector<PassSession>& sessions, PassHooks& hooks);
+  void compute_logits();
+  void compute_logits_batch(RowKind kind, std::span<const WantedRow> batch);
+  void submit(std::vector<PassSession>& sessions, PassHooks& hooks);
+  void drain() noexcept;
+
+  PassParts parts_;
+  int64_t hidden_;
+  int64_t vocab_;
+  int64_t head_rows_;
+  int64_t max_rows_;
+  PassRows rows_;
+  float* logits_;            // [head_rows, vocab]
+  std::vector<Span> spans_;  // decode rows first
+  // Of the last pass without prefill rows and of the last with some: they take very different times.
+  double layer_ms_[2] = {kUnknownMs, kUnknownMs};
+  static constexpr double kUnknownMs = 1e9;
+  std::unique_ptr<Event> boundary_[2];
+  std::unique_ptr<Event> logits_ready_;
+  std::unique_ptr<Event> logits_kept_;
+};
+
+}  // namespace ete

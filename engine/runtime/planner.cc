@@ -1,0 +1,300 @@
+#include "engine/runtime/planner.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "engine/base/check.h"
+#include "engine/runtime/byte_text.h"
+
+namespace ete {
+
+namespace {
+
+constexpr int kSlotChoices[] = {4, 3, 2};
+constexpr int64_t kChunkChoices[] = {512, 256, 128, 64};
+constexpr size_t kLogitsTarget = size_t{16} << 20;  // bytes of logits at a time
+constexpr int64_t kMinHeadRows = 16;
+constexpr int64_t kMaxHeadRows = 64;
+
+class Planner {
+ public:
+  explicit Planner(const PlanInput& input) : in_(input), options_(input.options) {}
+
+  PlannedEngine plan() {
+    choose_rows();
+    measure();
+    place_kv();
+    place_layers();
+    lay_out_store();
+    check_host();
+    describe();
+    return std::move(result_);
+  }
+
+ private:
+  // An explicit budget holds everything that a device with memory of its own would hold, so that the CPU
+  // device can stand in for one. Without it, a device that shares host memory reads resident weights at home.
+  bool has_budget() const { return options_.raw.vram_budget > 0; }
+  bool counts_resident() const { return has_budget() || !in_.device.shares_host_memory; }
+  uint64_t budget() const { return has_budget() ? options_.raw.vram_budget : usable(in_.device.free_bytes); }
+  static uint64_t usable(uint64_t free_bytes) { return free_bytes / 10 * 9; }
+
+  void choose_rows() {
+    const ModelConfig& c = in_.config;
+    Placement& p = result_.placement;
+    if (options_.context && *options_.context > c.max_position_embeddings) {
+      throw Error(ErrorCode::invalid_argument,
+                  "--context: '" + std::to_string(*options_.context) + "'; accepted: 1 to " +
+                      std::to_string(c.max_position_embeddings) + ", the model's positions");
+    }
+    p.context = options_.context.value_or(c.max_position_embeddings);
+    p.decode_rows = std::max<int64_t>(kMaxDrafts + 1, options_.raw.max_sessions);
+    const auto row = static_cast<size_t>(c.vocab_size) * sizeof(float);
+    p.head_rows = std::clamp(static_cast<int64_t>(kLogitsTarget / row), kMinHeadRows, kMaxHeadRows);
+    p.chunk = options_.chunk.value_or(kChunkChoices[0]);
+    if (options_.chunk) return;
+    for (const int64_t chunk : kChunkChoices) {
+      p.chunk = chunk;
+      if (activation_bytes(chunk) <= budget() / 4) break;
+    }
+  }
+
+  size_t activation_bytes(int64_t chunk) const {
+    const auto rows = static_cast<size_t>(chunk + result_.placement.decode_rows);
+    const ActivationSizes sizes = activation_sizes(in_.config);
+    size_t total = kModelConstantBytes;
+    for (const size_t part : {sizes.x, sizes.normed, sizes.qkv, sizes.mixed, sizes.gate, sizes.up}) {
+      total += DeviceArena::padded(part * rows);
+    }
+    return total +
+           DeviceArena::padded(static_cast<size_t>(result_.placement.head_rows * in_.config.vocab_size) *
+                               sizeof(float));
+  }
+
+  void measure() {
+    fixed_ = activation_bytes(result_.placement.chunk);
+    for (const BlobSpec& layer : in_.weights.layers) {
+      resident_bytes_.push_back(lay_out(layer, 0).device_bytes);
+      streamed_bytes_.push_back(lay_out(layer, options_.host_share.value_or(0)).device_bytes);
+      slot_bytes_ = std::max(slot_bytes_, DeviceArena::padded(streamed_bytes_.back()));
+    }
+    for (const size_t bytes : resident_bytes_) all_resident_ += bytes;
+    const KvLayout kv = kv_layout(in_.config, options_.kv_type);
+    const auto pages = static_cast<uint64_t>((result_.placement.context + kKvTile - 1) / kKvTile);
+    kv_page_bytes_ = kv.page_bytes() * in_.weights.layers.size();
+    kv_session_ = pages * kv_page_bytes_;
+    kv_all_ = kv_session_ * static_cast<uint64_t>(options_.raw.max_sessions);
+    if (options_.vocab == PlacementChoice::device && counts_resident()) {
+      fixed_ += lay_out(in_.weights.embedding, 0).bytes + lay_out(in_.weights.lm_head, 0).bytes;
+    }
+  }
+
+  // The least that the layers need of the device.
+  uint64_t least_for_layers() const {
+    const uint64_t slots = static_cast<uint64_t>(options_.slots.value_or(2)) * slot_bytes_;
+    if (!counts_resident()) return options_.resident_layers.value_or(-1) == -1 ? 0 : slots;
+    if (!options_.resident_layers) return std::min<uint64_t>(all_resident_, slots);
+    const std::vector<bool> resident = spread(resident_count(*options_.resident_layers));
+    return bytes_of(resident) + (all_of(resident) ? 0 : slots);
+  }
+
+  void place_kv() {
+    Placement& p = result_.placement;
+    p.kv_space = options_.kv == PlacementChoice::host ? MemorySpace::host : MemorySpace::device;
+    if (!has_budget()) return;
+    const uint64_t least = fixed_ + least_for_layers();
+    const uint64_t room = budget() - std::min(budget(), least);
+    if (options_.kv == PlacementChoice::automatic && kv_all_ > room) p.kv_space = MemorySpace::host;
+    if (p.kv_space == MemorySpace::device && kv_all_ > room) refuse_kv(room);
+    if (p.kv_space == MemorySpace::device) kv_on_device_ = kv_all_;
+  }
+
+  [[noreturn]] void refuse_kv(uint64_t room) const {
+    const uint64_t positions = room / kv_page_bytes_ / static_cast<uint64_t>(options_.raw.max_sessions) *
+                               static_cast<uint64_t>(kKvTile);
+    throw Error(ErrorCode::resource_exhausted,
+                "--vram-budget: " + std::to_string(options_.raw.max_sessions) + " sessions of " +
+                    std::to_string(result_.placement.context) + " positions need " + byte_text(kv_all_) +
+                    " of KV cache, but " + byte_text(room) + " of " + byte_text(budget()) +
+                    " are left for it: --context " + std::to_string(positions) +
+                    " would fit, or --max-sessions " + std::to_string(room / kv_session_) + ", or --kv host");
+  }
+
+  int64_t layers() const { return static_cast<int64_t>(in_.weights.layers.size()); }
+
+  int64_t resident_count(int64_t wanted) const {
+    if (wanted > layers()) {
+      throw Error(ErrorCode::invalid_argument, "--resident-layers: '" + std::to_string(wanted) +
+                                                   "'; accepted: auto, or -1 to " + std::to_string(layers()));
+    }
+    return wanted == -1 ? layers() : wanted;
+  }
+
+  // Residents lie evenly between streamed layers: while they are computed, the link works ahead.
+  std::vector<bool> spread(int64_t count) const {
+    std::vector<bool> resident;
+    for (int64_t i = 0; i < layers(); ++i) {
+      resident.push_back((i + 1) * count / layers() > i * count / layers());
+    }
+    return resident;
+  }
+
+  static bool all_of(const std::vector<bool>& resident) {
+    return std::find(resident.begin(), resident.end(), false) == resident.end();
+  }
+
+  uint64_t bytes_of(const std::vector<bool>& resident) const {
+    uint64_t total = 0;
+    for (size_t i = 0; i < resident.size(); ++i) total += resident[i] ? resident_bytes_[i] : 0;
+    return total;
+  }
+
+  bool fits(const std::vector<bool>& resident, int slots, uint64_t room) const {
+    const uint64_t held = counts_resident() ? bytes_of(resident) : 0;
+    return held + (all_of(resident) ? 0 : static_cast<uint64_t>(slots) * slot_bytes_) <= room;
+  }
+
+  void place_layers() {
+    const uint64_t taken = fixed_ + kv_on_device_;
+    const uint64_t room = budget() - std::min(budget(), taken);
+    int64_t count = 0;
+    if (options_.resident_layers) {
+      count = resident_count(*options_.resident_layers);
+    } else if (!counts_resident() || all_resident_ <= room) {
+      count = layers();
+    }
+    if (taken > budget() || !choose_slots(count, room)) refuse_layers(count, taken);
+    if (!options_.resident_layers && count == 0) {
+      while (count < layers() && fits(spread(count + 1), result_.placement.slots, room)) ++count;
+    }
+    result_.placement.resident = spread(count);
+    if (count == layers()) result_.placement.slots = 0;
+    note_slots(count);
+  }
+
+  bool choose_slots(int64_t count, uint64_t room) {
+    const std::vector<bool> resident = spread(count);
+    for (const int choice : kSlotChoices) {
+      const int slots = options_.slots.value_or(choice);
+      result_.placement.slots = slots;
+      if (fits(resident, slots, room)) return true;
+    }
+    return false;
+  }
+
+  [[noreturn]] void refuse_layers(int64_t count, uint64_t taken) const {
+    const std::vector<bool> resident = spread(count);
+    const uint64_t held = counts_resident() ? bytes_of(resident) : 0;
+    const uint64_t room = budget() - std::min(budget(), taken + held);
+    const uint64_t slots =
+        all_of(resident) ? 0 : static_cast<uint64_t>(options_.slots.value_or(2)) * slot_bytes_;
+    std::string what = std::to_string(count) + " resident layers of " + byte_text(held);
+    if (slots > 0) {
+      what += ", " + std::to_string(options_.slots.value_or(2)) + " slots of " + byte_text(slot_bytes_) +
+              " (" + std::to_string(room / slot_bytes_) + " would fit)";
+    }
+    throw Error(ErrorCode::resource_exhausted,
+                "--vram-budget: " + byte_text(budget()) + " do not hold " + what + " and " +
+                    byte_text(taken) + " of activations and KV cache: " + byte_text(taken + held + slots) +
+                    " would");
+  }
+
+  void note_slots(int64_t count) {
+    if (count == layers()) {
+      if (options_.slots) note("every layer is resident: --slots has nothing to act on");
+      if (options_.host_share.value_or(0) > 0)
+        note("every layer is resident: --host-share has nothing to act on");
+      if (options_.raw.link_limit > 0) note("every layer is resident: --link-limit has nothing to act on");
+    }
+    if (!options_.host_share)
+      note("--host-share auto: 0, since host threads and the device are the same cores");
+  }
+
+  void lay_out_store() {
+    Placement& p = result_.placement;
+    std::vector<double> share;
+    for (const bool resident : p.resident) share.push_back(resident ? 0.0 : options_.host_share.value_or(0));
+    p.layout = lay_out(in_.weights, share);
+    p.arena_bytes = activation_bytes(p.chunk) +
+                    LayerStreamer::arena_bytes(p.layout, {.resident = p.resident, .slots = p.slots},
+                                               in_.device.shares_host_memory);
+  }
+
+  void check_host() {
+    Placement& p = result_.placement;
+    const uint64_t home = p.layout.bytes();
+    const uint64_t needed = home + (in_.device.shares_host_memory ? p.arena_bytes : 0);
+    const uint64_t host = usable(in_.host_free_bytes);
+    if (needed + kv_page_bytes_ > host) {
+      throw Error(ErrorCode::resource_exhausted,
+                  in_.options.raw.model + ": " + byte_text(needed) + " of weights (" + byte_text(home) +
+                      ") and activations and " + byte_text(kv_page_bytes_) +
+                      " of KV cache need more than the " + byte_text(host) + " of RAM that are free");
+    }
+    p.kv_budget = kv_on_device_ > 0 ? kv_on_device_ : std::min(host - needed, kv_all_);
+    if (p.kv_budget < kv_all_) {
+      note("KV cache is allocated as sessions grow: " + byte_text(p.kv_budget) + " hold " +
+           std::to_string(p.kv_budget / kv_page_bytes_ * static_cast<uint64_t>(kKvTile)) +
+           " positions of all sessions together, not " + std::to_string(options_.raw.max_sessions) + " x " +
+           std::to_string(p.context) + " at once");
+    }
+  }
+
+  void note(std::string text) { result_.plan.notes.push_back(std::move(text)); }
+
+  void describe() {
+    Plan& plan = result_.plan;
+    const Placement& p = result_.placement;
+    plan.device_name = in_.device.name;
+    plan.kernels = in_.kernels;
+    plan.layers = layers();
+    plan.resident_layers = std::count(p.resident.begin(), p.resident.end(), true);
+    plan.slots = p.slots;
+    plan.context = p.context;
+    plan.chunk = p.chunk;
+    plan.max_sessions = options_.raw.max_sessions;
+    plan.threads = in_.threads;
+    plan.kv_placement = p.kv_space == MemorySpace::device ? "device" : "host";
+    plan.kv_type = std::string(name_of(options_.kv_type));
+    plan.vocab_placement = options_.vocab == PlacementChoice::device ? "device" : "host";
+    plan.home_bytes = p.layout.bytes();
+    for (size_t i = 0; i < p.resident.size(); ++i) {
+      (p.resident[i] ? plan.resident_bytes : plan.streamed_bytes_per_pass) += p.layout.layers[i].device_bytes;
+    }
+    plan.kv_bytes_per_token = kv_page_bytes_ / static_cast<uint64_t>(kKvTile);
+    plan.kv_bytes_per_session = kv_session_;
+    plan.activation_bytes = activation_bytes(p.chunk);
+    const uint64_t kv_peak = std::min(kv_all_, p.kv_budget);
+    const bool kv_is_device = p.kv_space == MemorySpace::device;
+    plan.peak_device_bytes = plan.resident_bytes + p.arena_bytes + (kv_is_device ? kv_peak : 0);
+    plan.peak_host_bytes = plan.home_bytes + (kv_is_device ? 0 : kv_peak);
+    if (in_.device.shares_host_memory) plan.peak_host_bytes += p.arena_bytes + (kv_is_device ? kv_peak : 0);
+    plan.bytes_by_format = bytes_by_format(in_.weights);
+  }
+
+  const PlanInput& in_;
+  const ParsedOptions& options_;
+  PlannedEngine result_;
+  std::vector<size_t> resident_bytes_;  // [layers], as a resident layer
+  std::vector<size_t> streamed_bytes_;  // [layers], as a streamed one
+  size_t slot_bytes_ = 0;
+  uint64_t all_resident_ = 0;
+  uint64_t fixed_ = 0;          // activations, logits, constants, vocabulary when it is on the device
+  uint64_t kv_page_bytes_ = 0;  // 512 positions of all layers
+  uint64_t kv_session_ = 0;
+  uint64_t kv_all_ = 0;
+  uint64_t kv_on_device_ = 0;  // set aside in an explicit budget
+};
+
+}  // namespace
+
+PlannedEngine make_plan(const PlanInput& input) {
+  if (!input.device.shares_host_memory) {
+    throw Error(ErrorCode::unsupported, "--device: '" + input.options.raw.device + "' (" + input.device.name +
+                                            ") computes no layers in this build; accepted: auto, cpu");
+  }
+  return Planner(input).plan();
+}
+
+}  // namespace ete

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/models/model.h"
+#include "engine/runtime/engine.h"
+#include "engine/runtime/options.h"
+#include "engine/weights/weight_layout.h"
+
+namespace ete {
+
+// What the plan rests on.
+struct PlanInput {
+  const ParsedOptions& options;
+  const ModelConfig& config;
+  const ModelWeights& weights;
+  DeviceInfo device;
+  uint64_t host_free_bytes = 0;
+  int threads = 0;
+  std::string kernels;  // Ops::describe()
+};
+
+// Everything that the engine allocates and every size that a pass may have.
+struct Placement {
+  std::vector<bool> resident;  // [layers]
+  int slots = 0;               // 0: no layer is streamed
+  StoreLayout layout;
+  int64_t context = 0;
+  int64_t chunk = 0;        // prefill rows a pass
+  int64_t decode_rows = 0;  // decode rows a pass
+  int64_t head_rows = 0;    // rows of logits at a time
+  MemorySpace kv_space = MemorySpace::device;
+  uint64_t kv_budget = 0;
+  size_t arena_bytes = 0;  // activations, logits, constants, slots
+};
+
+struct PlannedEngine {
+  Plan plan;
+  Placement placement;
+};
+
+// Bytes in, placement out. Error(invalid_argument) for options that contradict the model,
+// Error(resource_exhausted) with the figure that would fit.
+PlannedEngine make_plan(const PlanInput& input);
+
+// Drafts that a Step may carry: its rows must fit one pass.
+constexpr int64_t kMaxDrafts = 63;
+
+}  // namespace ete

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+
+#include "engine/runtime/engine.h"
+
+namespace ete {
+
+// What a session is doing. Finished sessions are forgotten at once, so no live one is in that state for
+// longer than a call.
+enum class SessionState : uint8_t {
+  waiting,         // no place among max_sessions yet
+  prefill,         // rows of kind prefill are due
+  ready,           // rows of kind decode are due
+  awaiting_token,  // nothing is due: the client's turn
+  finished,
+};
+
+// A session as the scheduler sees it: plain numbers.
+struct Session {
+  SessionId id = 0;
+  SessionState state = SessionState::awaiting_token;
+  int64_t length = 0;        // positions computed
+  int64_t prefill_rows = 0;  // still due; they come before the decode rows
+  int64_t decode_rows = 0;   // still due, all in one pass
+};
+
+}  // namespace ete

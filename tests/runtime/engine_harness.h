@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/runtime/blocking_session.h"
+#include "engine/runtime/engine.h"
+#include "engine/runtime/engine_impl.h"
+
+namespace ete::test {
+
+// A tensor of a golden file, widened to what tests compare.
+struct GoldenTensor {
+  std::vector<int64_t> shape;
+  std::vector<float> values;  // F32
+  std::vector<int32_t> ids;   // I32
+};
+
+// tests/golden/models/NAME/FILE.safetensors.
+std::map<std::string, GoldenTensor> read_golden(const std::string& model, const std::string& file);
+std::string model_path(const std::string& model);
+
+// Exact math and a KV cache of f32: what goldens are judged by.
+EngineOptions exact_options(const std::string& model);
+
+using Rows = std::vector<std::vector<float>>;  // [rows][vocab]
+
+// Whole rows, one for each prompt id.
+Rows prompt_rows(Engine& engine, const std::vector<int32_t>& ids);
+// The same, in Steps of several ids each; sizes are taken in turn, the last again and again.
+Rows stepped_rows(Engine& engine, const std::vector<int32_t>& ids, const std::vector<int64_t>& sizes);
+// The prompt's last row, then one row for each of `ids`, fed one by one.
+Rows forced_rows(Engine& engine, const std::vector<int32_t>& prompt, const std::vector<int32_t>& ids);
+// `count` ids, each the best of the row before.
+std::vector<int32_t> greedy_ids(Engine& engine, const std::vector<int32_t>& prompt, int64_t count);
+
+float max_abs(const std::vector<float>& values);
+float max_difference(const std::vector<float>& a, const float* b);
+
+OpenRequest open_all_rows(std::vector<int32_t> ids);
+LogitsWanted want_full_row();
+StepRequest one_step(int64_t position, std::vector<int32_t> ids, WantedRows rows = WantedRows::last);
+
+}  // namespace ete::test
