@@ -30,7 +30,8 @@ void check_length(const char* key, size_t length, size_t tokens) {
 void read_special_id(const std::string& key, int64_t id, GgufVocabulary& vocabulary) {
   constexpr int64_t kNone = std::numeric_limits<uint32_t>::max();
   if (id == kNone || id == -1) return;
-  if (id < 0 || id >= static_cast<int64_t>(vocabulary.tokens.size())) {
+  // A file without a vocabulary may still say which ids are special; the configuration checks those it uses.
+  if (id < 0 || (!vocabulary.tokens.empty() && id >= static_cast<int64_t>(vocabulary.tokens.size()))) {
     throw Error(ErrorCode::corrupt, key + " is " + std::to_string(id) + ", but there are " +
                                         std::to_string(vocabulary.tokens.size()) + " tokens");
   }
