@@ -14,7 +14,9 @@ enum class FrontErrorCode {
   resource_exhausted,   // over a limit; the message holds the limit
   unavailable,          // try again elsewhere or later
   failed_precondition,  // right request, wrong moment
-  internal,             // our own fault
+  cancelled,
+  deadline_exceeded,
+  internal,  // our own fault
 };
 
 // The one exception type of the front. Thrown anywhere in services/front, caught at the edge of a request.

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <optional>
+
+#include "services/common/address.h"
+#include "services/common/service_flags.h"
+
+namespace ete::front {
+
+struct FrontConfig {
+  service::Address worker;
+  service::ServiceOptions service;
+};
+
+// Empty means go on; otherwise the process should exit with the code (0 after --help, 2 after a usage error,
+// told in one line on stderr).
+std::optional<int> parse_front_config(int argc, const char* const* argv, FrontConfig& config);
+
+}  // namespace ete::front

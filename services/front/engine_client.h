@@ -1,0 +1,77 @@
+#pragma once
+
+#include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "ete/v1/engine.grpc.pb.h"
+#include "services/common/address.h"
+#include "services/front/engine_session.h"
+#include "services/front/served_model.h"
+
+namespace ete::front {
+
+// The way to one worker. A thread of its own keeps the connection, notices when the worker goes and comes
+// back, and fetches the model anew whenever it may have changed; requests that run keep the model with which
+// they began. Thread-safe.
+class EngineClient {
+ public:
+  // on_serving: told on the client's thread when requests begin to be worth sending, and when they cease to
+  // be.
+  EngineClient(const service::Address& worker, std::function<void(bool serving)> on_serving);
+  // Cancels the sessions that still run, and waits until all have ended.
+  ~EngineClient();
+  EngineClient(const EngineClient&) = delete;
+  EngineClient& operator=(const EngineClient&) = delete;
+
+  // Never null. FrontError(unavailable): the worker is away, still loading its model, or its model cannot be
+  // served (the message says which).
+  std::shared_ptr<const ServedModel> model() const;
+
+  // The session's end also tells when the worker cannot be reached.
+  std::shared_ptr<EngineSession> open_session(std::chrono::system_clock::time_point deadline,
+                                              std::shared_ptr<EngineSession::Events> events);
+
+ private:
+  void run();
+  // One look at a connected worker; how long until the next one is due.
+  std::chrono::milliseconds inspect();
+  std::shared_ptr<const ServedModel> fetch_model();
+  std::optional<v1::GetStatusReply> fetch_status();
+  void set_away(const std::string& why);
+  void set_serving(std::shared_ptr<const ServedModel> model);
+  bool serves(const std::string& worker_id) const;
+  bool stopping() const;
+
+  // A call of the client's thread that the destructor can cancel.
+  class Call;
+
+  const std::string where_;
+  const std::function<void(bool)> on_serving_;
+  const std::shared_ptr<grpc::Channel> channel_;
+  const std::shared_ptr<v1::Engine::Stub> stub_;
+  std::shared_ptr<const ServedModel> latest_;  // the client's thread's own: what was fetched last
+  std::string refused_worker_;                 // likewise: the worker_id whose model cannot be served
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::condition_variable sessions_ended_;
+  std::shared_ptr<const ServedModel> serving_;  // null: away
+  std::string why_away_;
+  grpc::ClientContext* running_call_ = nullptr;
+  bool stop_ = false;
+  uint64_t sessions_opened_ = 0;
+  std::map<uint64_t, std::weak_ptr<EngineSession>> sessions_;  // those that gRPC has not ended
+
+  std::thread thread_;
+};
+
+}  // namespace ete::front

@@ -1,0 +1,41 @@
+#include "services/front/front_process.h"
+
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <exception>
+#include <future>
+#include <iostream>
+#include <optional>
+
+#include "clients/options/command_line.h"
+#include "services/common/logging.h"
+#include "services/common/process.h"
+#include "services/common/stop_signal.h"
+#include "services/front/config.h"
+#include "services/front/front_server.h"
+
+namespace ete::front {
+
+int run_front(int argc, const char* const* argv) {
+  const pid_t parent = getppid();
+  FrontConfig config;
+  if (const auto exit_code = parse_front_config(argc, argv, config)) return *exit_code;
+  service::start_logging("ete-front", config.service.log_level);
+  try {
+    std::promise<void> stop;
+    const service::StopSignal stop_signal([&stop](int /*signal*/) { stop.set_value(); });
+    if (config.service.exit_with_parent) service::exit_with_parent(parent);
+    FrontServer server(config.worker, config.service.listen);
+    spdlog::info("listening at {}", server.address().to_string());
+    stop.get_future().wait();
+    spdlog::info("stopping");
+    server.shutdown(config.service.drain_grace);
+    return 0;
+  } catch (const std::exception& error) {
+    std::cerr << error_line("ete-front", error.what()) + "\n";
+    return 1;
+  }
+}
+
+}  // namespace ete::front

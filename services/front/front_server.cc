@@ -1,0 +1,31 @@
+#include "services/front/front_server.h"
+
+namespace ete::front {
+
+FrontServer::FrontServer(const service::Address& worker, const service::Address& listen)
+    : client_(worker, [this](bool serving) { worker_changed(serving); }), generation_(client_) {
+  server_.emplace(service::ListenOptions{listen}, std::vector<grpc::Service*>{&generation_});
+  const std::lock_guard lock(mutex_);
+  listening_ = &*server_;
+  listening_->set_serving(serving_);
+}
+
+FrontServer::~FrontServer() { shutdown(std::chrono::milliseconds(0)); }
+
+void FrontServer::worker_changed(bool serving) {
+  const std::lock_guard lock(mutex_);
+  serving_ = serving;
+  if (listening_ != nullptr && !stopping_) listening_->set_serving(serving);
+}
+
+void FrontServer::shutdown(std::chrono::milliseconds grace) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopping_) return;
+    stopping_ = true;
+    listening_->set_serving(false);
+  }
+  server_->shutdown(grace);
+}
+
+}  // namespace ete::front

@@ -1,0 +1,279 @@
+#include "services/front/generation.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <utility>
+
+#include "services/common/process.h"
+#include "services/front/tokenizer/utf8.h"
+
+namespace ete::front {
+namespace {
+
+constexpr size_t kMostIdBytes = 128;  // of engine.proto's Open.request_id
+
+double milliseconds(std::chrono::steady_clock::duration duration) {
+  return std::chrono::duration<double, std::milli>(duration).count();
+}
+
+double per_second(int64_t count, double ms) {
+  return count > 0 && ms > 0 ? 1000.0 * static_cast<double>(count) / ms : 0;
+}
+
+// Clients may choose equal names; the worker needs unique ones, and its log should still tell whose a session
+// is.
+std::string session_name(const std::string& request_id) {
+  const std::string unique = service::random_id();
+  return request_id.substr(0, kMostIdBytes - unique.size() - 1) + "." + unique;
+}
+
+// Little-endian binary32 -> [vocab_size].
+std::vector<float> floats_of(const std::string& bytes) {
+  static_assert(std::endian::native == std::endian::little);
+  std::vector<float> floats(bytes.size() / sizeof(float));
+  std::memcpy(floats.data(), bytes.data(), floats.size() * sizeof(float));
+  return floats;
+}
+
+template <typename T>
+std::span<const T> span_of(const google::protobuf::RepeatedField<T>& field) {
+  return {field.data(), static_cast<size_t>(field.size())};
+}
+
+}  // namespace
+
+Generation::Generation(std::shared_ptr<const ServedModel> model, GenerationRequest request, Sink& sink,
+                       EngineSession& session)
+    : model_(std::move(model)),
+      request_(std::move(request)),
+      sink_(sink),
+      session_(session),
+      sampler_(request_.sampling, model_->vocab_size, request_.prompt_ids, request_.logprobs),
+      matcher_(request_.stops),
+      decoder_(*model_->tokenizer, true) {
+  const int64_t room = model_->context - static_cast<int64_t>(request_.prompt_ids.size());
+  budget_ = std::min(request_.max_tokens.value_or(room), room);
+  // The output continues the prompt's text: whether its first space belongs to it depends on what stands
+  // before.
+  for (int32_t id : request_.prompt_ids) decoder_.push(id);
+}
+
+void Generation::start() {
+  started_ = Clock::now();
+  v1::GenerateReply reply;
+  v1::PromptInfo* info = reply.mutable_prompt();
+  info->set_request_id(request_.request_id);
+  info->mutable_prompt_ids()->Add(request_.prompt_ids.begin(), request_.prompt_ids.end());
+  info->set_seed(request_.sampling.seed);
+  info->set_model(model_->name);
+  sink_.on_reply(std::move(reply));
+
+  v1::SessionRequest message;
+  v1::Open* open = message.mutable_open();
+  open->set_request_id(session_name(request_.request_id));
+  open->mutable_prompt_ids()->Add(request_.prompt_ids.begin(), request_.prompt_ids.end());
+  open->set_cache_salt(request_.cache_salt);
+  fill_wanted(open->mutable_wanted());
+  session_.send(std::move(message));
+}
+
+void Generation::fill_wanted(v1::Wanted* wanted) const {
+  if (budget_ == 0) {
+    wanted->set_rows(v1::Wanted::NONE);
+    return;
+  }
+  const LogitsQuery& query = sampler_.query();
+  wanted->set_rows(v1::Wanted::LAST);
+  wanted->set_top_k(query.top_k);
+  wanted->set_temperature(query.temperature);
+  wanted->mutable_extra_ids()->Add(query.extra_ids.begin(), query.extra_ids.end());
+  wanted->set_full_row(query.full_row);
+}
+
+void Generation::on_session_reply(const v1::SessionReply& reply) {
+  if (ended_) return;
+  try {
+    handle(reply);
+  } catch (const FrontError& error) {
+    end(error);
+  } catch (const std::exception& error) {
+    end(FrontError(FrontErrorCode::internal, error.what()));
+  }
+}
+
+void Generation::on_session_end(const FrontError& reason) { end(reason); }
+
+void Generation::cancel(const FrontError& reason) { end(reason); }
+
+void Generation::resume() {
+  if (ended_ || !paused_) return;
+  paused_ = false;
+  step();
+}
+
+void Generation::handle(const v1::SessionReply& reply) {
+  switch (reply.reply_case()) {
+    case v1::SessionReply::kOpened:
+      return;
+    case v1::SessionReply::kStepResult:
+      return handle_step(reply.step_result());
+    case v1::SessionReply::kFullRow:
+      ++rows_fetched_;
+      return handle_row(reply.full_row().logits());
+    case v1::SessionReply::REPLY_NOT_SET:
+      break;
+  }
+  throw FrontError(FrontErrorCode::internal, "the worker sent a reply of an unknown kind");
+}
+
+void Generation::handle_step(const v1::StepResult& result) {
+  const auto prompt = static_cast<int64_t>(request_.prompt_ids.size());
+  if (generated_ == 0) {
+    queued_ms_ = result.timings().queued_ms();
+    reused_ = result.reused_tokens();
+  }
+  if (budget_ == 0) {
+    first_token_ = last_token_ = Clock::now();
+    v1::Finish done;
+    done.set_reason(request_.max_tokens == 0 ? v1::FINISH_REASON_LENGTH : v1::FINISH_REASON_CONTEXT_FULL);
+    return finish(std::move(done));
+  }
+  if (result.rows_size() != 1 || result.length() != prompt + generated_) {
+    throw FrontError(FrontErrorCode::internal,
+                     "the worker answered a step with " + std::to_string(result.rows_size()) +
+                         " rows at length " + std::to_string(result.length()) +
+                         ", expected 1 row at length " + std::to_string(prompt + generated_));
+  }
+  const v1::LogitsRow& row = result.rows(0);
+  if (sampler_.query().full_row) return handle_row(row.full_row());
+  const PartialLogits logits{span_of(row.top_ids()), span_of(row.top_logits()), span_of(row.extra_logits()),
+                             row.logsumexp()};
+  if (const std::optional<Sampled> sampled = sampler_.draw(logits)) return take(*sampled);
+  v1::SessionRequest fetch;
+  fetch.mutable_fetch_row()->set_position(result.position());
+  session_.send(std::move(fetch));
+}
+
+void Generation::handle_row(const std::string& little_endian) {
+  take(sampler_.draw_full(floats_of(little_endian)));
+}
+
+bool Generation::ends(int32_t id) const {
+  const auto holds = [id](const std::vector<int32_t>& ids) {
+    return std::find(ids.begin(), ids.end(), id) != ids.end();
+  };
+  return (!request_.ignore_eos && holds(model_->eos_token_ids)) || holds(request_.stop_token_ids);
+}
+
+// Decoded text -> what of all text so far has become certain and ends at a character's end.
+std::string Generation::certain_text(const std::string& decoded) {
+  half_character_ += matcher_.push(decoded);
+  std::string text;
+  half_character_.erase(0, append_lossy(text, half_character_, InvalidBytes::per_sequence, false));
+  return text;
+}
+
+// No more ids come: everything held back becomes certain.
+std::string Generation::last_text() {
+  std::string text = certain_text(decoder_.flush());
+  if (matcher_.matched()) return text;
+  half_character_ += matcher_.flush();
+  append_lossy(text, std::exchange(half_character_, {}), InvalidBytes::per_sequence, true);
+  return text;
+}
+
+void Generation::take(const Sampled& sampled) {
+  last_token_ = Clock::now();
+  if (generated_ == 0) first_token_ = last_token_;
+  ++generated_;
+  last_id_ = sampled.id;
+
+  v1::Finish done;
+  std::string text;
+  if (ends(sampled.id)) {
+    done.set_reason(v1::FINISH_REASON_STOP_TOKEN);
+    done.set_stop_token_id(sampled.id);
+    text = last_text();
+  } else {
+    text = certain_text(decoder_.push(sampled.id));
+    if (generated_ == budget_) {
+      done.set_reason(generated_ == request_.max_tokens ? v1::FINISH_REASON_LENGTH
+                                                        : v1::FINISH_REASON_CONTEXT_FULL);
+      if (!matcher_.matched()) text += last_text();
+    }
+  }
+  if (matcher_.matched()) {
+    done.set_reason(v1::FINISH_REASON_STOP_STRING);
+    done.set_stop(request_.stops[*matcher_.matched()]);
+  }
+  emit(std::move(text), sampled);
+  if (done.reason() != v1::FINISH_REASON_UNSPECIFIED) return finish(std::move(done));
+  sampler_.accept(sampled.id);
+  if (sink_.wants_more()) {
+    step();
+  } else {
+    paused_ = true;
+  }
+}
+
+void Generation::emit(std::string text, const Sampled& sampled) {
+  v1::GenerateReply reply;
+  v1::Piece* piece = reply.mutable_piece();
+  piece->set_text(std::move(text));
+  piece->add_ids(sampled.id);
+  if (sampled.logprobs) {
+    v1::TokenLogprobs* logprobs = piece->add_logprobs();
+    logprobs->set_id(sampled.id);
+    logprobs->set_logprob(sampled.logprobs->logprob);
+    logprobs->mutable_top_ids()->Add(sampled.logprobs->top_ids.begin(), sampled.logprobs->top_ids.end());
+    logprobs->mutable_top_logprobs()->Add(sampled.logprobs->top_logprobs.begin(),
+                                          sampled.logprobs->top_logprobs.end());
+  }
+  sink_.on_reply(std::move(reply));
+}
+
+void Generation::step() {
+  v1::SessionRequest message;
+  v1::Step* step = message.mutable_step();
+  step->set_position(static_cast<int64_t>(request_.prompt_ids.size()) + generated_ - 1);
+  step->add_ids(last_id_);
+  fill_wanted(step->mutable_wanted());
+  session_.send(std::move(message));
+}
+
+v1::GenerationTimings Generation::timings() const {
+  v1::GenerationTimings timings;
+  timings.set_queued_ms(queued_ms_);
+  timings.set_prefill_ms(std::max(0.0, milliseconds(first_token_ - started_) - queued_ms_));
+  timings.set_decode_ms(milliseconds(last_token_ - first_token_));
+  const int64_t computed = static_cast<int64_t>(request_.prompt_ids.size()) - reused_;
+  timings.set_prefill_tokens_per_second(per_second(computed, timings.prefill_ms()));
+  timings.set_decode_tokens_per_second(per_second(generated_ - 1, timings.decode_ms()));
+  timings.set_full_rows_fetched(rows_fetched_);
+  return timings;
+}
+
+void Generation::finish(v1::Finish finish) {
+  v1::GenerateReply reply;
+  finish.set_prompt_tokens(static_cast<int64_t>(request_.prompt_ids.size()));
+  finish.set_generated_tokens(generated_);
+  finish.set_reused_tokens(reused_);
+  *finish.mutable_timings() = timings();
+  *reply.mutable_finish() = std::move(finish);
+  sink_.on_reply(std::move(reply));
+  end(std::nullopt);
+}
+
+void Generation::end(const std::optional<FrontError>& error) {
+  if (ended_) return;
+  ended_ = true;
+  if (error) {
+    session_.cancel();
+  } else {
+    session_.finish();
+  }
+  sink_.on_end(error);
+}
+
+}  // namespace ete::front

@@ -1,0 +1,30 @@
+#pragma once
+
+#include "ete/v1/generation.grpc.pb.h"
+#include "services/front/engine_client.h"
+
+namespace ete::front {
+
+// The clients' door: generation.proto. Thread-safe.
+class GenerationService final
+    : public v1::Generation::WithRawCallbackMethod_Generate<
+          v1::Generation::WithRawCallbackMethod_Tokenize<v1::Generation::WithRawCallbackMethod_Detokenize<
+              v1::Generation::WithRawCallbackMethod_GetModel<v1::Generation::Service>>>> {
+ public:
+  // client outlives the service.
+  explicit GenerationService(EngineClient& client) : client_(client) {}
+
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Generate(grpc::CallbackServerContext* context,
+                                                       const grpc::ByteBuffer* request) override;
+  grpc::ServerUnaryReactor* Tokenize(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+                                     grpc::ByteBuffer* reply) override;
+  grpc::ServerUnaryReactor* Detokenize(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+                                       grpc::ByteBuffer* reply) override;
+  grpc::ServerUnaryReactor* GetModel(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+                                     grpc::ByteBuffer* reply) override;
+
+ private:
+  EngineClient& client_;
+};
+
+}  // namespace ete::front

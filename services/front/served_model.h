@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "services/front/tokenizer/tokenizer.h"
+
+namespace ete::front {
+
+// A worker's model as the front knows it. Immutable once made; requests keep the one with which they began.
+struct ServedModel {
+  std::string name;
+  std::string architecture;
+  int32_t vocab_size = 0;  // of the logits; at least 1, and may exceed the tokenizer's
+  int64_t context = 0;     // positions of a session
+  int64_t max_sessions = 0;
+  std::vector<int32_t> eos_token_ids;  // ascending: the model's and the tokenizer's
+  std::string tokenizer_sha256;        // 32 bytes
+  std::string plan_json;
+  std::string worker_id;
+  std::shared_ptr<const Tokenizer> tokenizer;
+};
+
+}  // namespace ete::front

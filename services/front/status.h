@@ -1,0 +1,16 @@
+#pragma once
+
+#include <grpcpp/support/status.h>
+
+#include "services/front/front_error.h"
+
+namespace ete::front {
+
+// The front's one table between its errors and gRPC's codes.
+grpc::Status to_status(const FrontError& error);
+
+// A status that the worker, or the way to it, gave. `where` names the worker. Codes of no meaning to a client
+// are internal.
+FrontError from_status(const grpc::Status& status, const std::string& where);
+
+}  // namespace ete::front

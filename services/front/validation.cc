@@ -1,0 +1,228 @@
+#include "services/front/validation.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <string>
+
+#include "services/common/process.h"
+
+namespace ete::front {
+namespace {
+
+constexpr size_t kMostNameBytes = 128;
+constexpr size_t kMostSaltBytes = 1024;
+constexpr int kMostStops = 64;
+constexpr size_t kMostStopBytes = 1024;
+constexpr int32_t kMostLogprobs = 1024;
+constexpr float kMostPenalty = 2.0f;
+
+[[noreturn]] void refuse(const std::string& field, const std::string& value, const std::string& accepted) {
+  throw FrontError(FrontErrorCode::invalid_argument,
+                   field + ": " + value + " is not accepted; expected " + accepted);
+}
+
+std::string number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%g", value);
+  return text;
+}
+
+// As a client can read it: quoted, not too long, control characters and what is not ASCII escaped.
+std::string quoted(const std::string& bytes) {
+  constexpr size_t kMost = 64;
+  std::string out = "\"";
+  for (size_t i = 0; i < std::min(bytes.size(), kMost); ++i) {
+    const auto byte = static_cast<unsigned char>(bytes[i]);
+    if (byte >= 0x20 && byte < 0x7f) {
+      out += bytes[i];
+    } else {
+      char escaped[8];
+      std::snprintf(escaped, sizeof(escaped), "\\x%02x", byte);
+      out += escaped;
+    }
+  }
+  return out + (bytes.size() > kMost ? "...\"" : "\"");
+}
+
+std::string indexed(const std::string& field, int index) { return field + "[" + std::to_string(index) + "]"; }
+
+void check_id(const std::string& field, int32_t id, int32_t vocab_size) {
+  if (id < 0 || id >= vocab_size) {
+    refuse(field, std::to_string(id), "a token id in [0, " + std::to_string(vocab_size) + ")");
+  }
+}
+
+void check_ids(const std::string& field, const google::protobuf::RepeatedField<int32_t>& ids,
+               int32_t vocab_size) {
+  for (int i = 0; i < ids.size(); ++i) check_id(indexed(field, i), ids[i], vocab_size);
+}
+
+std::string request_name(const v1::GenerateRequest& request) {
+  if (!request.has_request_id()) return service::random_id();
+  const std::string& name = request.request_id();
+  const bool printable = std::all_of(name.begin(), name.end(), [](char c) { return c >= 0x20 && c < 0x7f; });
+  if (name.empty() || name.size() > kMostNameBytes || !printable) {
+    refuse("request_id", quoted(name) + " (" + std::to_string(name.size()) + " bytes)",
+           "1 to " + std::to_string(kMostNameBytes) + " bytes of printable ASCII");
+  }
+  return name;
+}
+
+std::vector<int32_t> prompt_of(const v1::GenerateRequest& request, const ServedModel& model) {
+  std::vector<int32_t> ids;
+  switch (request.prompt_case()) {
+    case v1::GenerateRequest::PROMPT_NOT_SET:
+      refuse("prompt", "nothing", "text or tokens");
+    case v1::GenerateRequest::kText: {
+      const EncodeOptions options{!request.has_add_special() || request.add_special(),
+                                  request.parse_special()};
+      ids = model.tokenizer->encode(request.text(), options);
+      check_ids("text: token", {ids.begin(), ids.end()}, model.vocab_size);
+      if (ids.empty()) {
+        refuse("text", quoted(request.text()),
+               "text of at least one token: this model puts none before the text, or add_special is false");
+      }
+      break;
+    }
+    case v1::GenerateRequest::kTokens:
+      if (request.has_add_special())
+        refuse("add_special", "a value beside tokens", "it with a text prompt only");
+      if (request.has_parse_special())
+        refuse("parse_special", "a value beside tokens", "it with a text prompt only");
+      check_ids("tokens.ids", request.tokens().ids(), model.vocab_size);
+      ids.assign(request.tokens().ids().begin(), request.tokens().ids().end());
+      if (ids.empty()) refuse("tokens.ids", "an empty list", "at least one id");
+      break;
+  }
+  if (static_cast<int64_t>(ids.size()) > model.context) {
+    refuse(request.has_text() ? "text" : "tokens.ids",
+           "a prompt of " + std::to_string(ids.size()) + " tokens",
+           "at most the context of " + std::to_string(model.context));
+  }
+  return ids;
+}
+
+// Also refuses NaN.
+float in_range(const std::string& field, float value, float low, float high) {
+  if (!(value >= low && value <= high)) {
+    refuse(field, number(value), "a number in [" + number(low) + ", " + number(high) + "]");
+  }
+  return value;
+}
+
+void read_bias(const v1::Sampling& sampling, int32_t vocab_size, SamplingParams& params) {
+  for (const auto& [id, bias] : sampling.logit_bias()) {
+    check_id("sampling.logit_bias: key", id, vocab_size);
+    if (std::isnan(bias) || bias == std::numeric_limits<float>::infinity()) {
+      refuse("sampling.logit_bias[" + std::to_string(id) + "]", number(bias), "a finite number or -infinity");
+    }
+    params.logit_bias.emplace_back(id, bias);
+  }
+  // A map has no order of its own.
+  std::sort(params.logit_bias.begin(), params.logit_bias.end());
+}
+
+SamplingParams sampling_of(const v1::Sampling& s, int32_t vocab_size) {
+  constexpr float kMax = std::numeric_limits<float>::max();
+  SamplingParams p;
+  if (s.has_temperature()) {
+    p.temperature = s.temperature();
+    if (!(p.temperature >= 0 && p.temperature <= kMax)) {
+      refuse("sampling.temperature", number(p.temperature), "a finite number, at least 0");
+    }
+  }
+  if (s.top_k() < 0) refuse("sampling.top_k", std::to_string(s.top_k()), "at least 0 (0: all ids)");
+  p.top_k = s.top_k();
+  if (s.has_top_p()) {
+    p.top_p = s.top_p();
+    if (!(p.top_p > 0 && p.top_p <= 1)) refuse("sampling.top_p", number(p.top_p), "a number in (0, 1]");
+  }
+  p.min_p = in_range("sampling.min_p", s.min_p(), 0, 1);
+  if (s.has_repetition_penalty()) {
+    p.repetition_penalty = s.repetition_penalty();
+    if (!(p.repetition_penalty > 0 && p.repetition_penalty <= kMax)) {
+      refuse("sampling.repetition_penalty", number(p.repetition_penalty), "a finite number greater than 0");
+    }
+  }
+  p.presence_penalty =
+      in_range("sampling.presence_penalty", s.presence_penalty(), -kMostPenalty, kMostPenalty);
+  p.frequency_penalty =
+      in_range("sampling.frequency_penalty", s.frequency_penalty(), -kMostPenalty, kMostPenalty);
+  read_bias(s, vocab_size, p);
+  if (s.has_seed()) {
+    p.seed = s.seed();
+  } else {
+    std::random_device device;
+    p.seed = (uint64_t{device()} << 32) | device();
+  }
+  return p;
+}
+
+void read_stopping(const v1::Stopping& stopping, int32_t vocab_size, GenerationRequest& out) {
+  if (stopping.has_max_tokens()) {
+    if (stopping.max_tokens() < 0) {
+      refuse("stopping.max_tokens", std::to_string(stopping.max_tokens()), "at least 0");
+    }
+    out.max_tokens = stopping.max_tokens();
+  }
+  if (stopping.stop_size() > kMostStops) {
+    refuse("stopping.stop", std::to_string(stopping.stop_size()) + " strings",
+           "at most " + std::to_string(kMostStops));
+  }
+  for (int i = 0; i < stopping.stop_size(); ++i) {
+    const std::string& stop = stopping.stop(i);
+    if (stop.empty() || stop.size() > kMostStopBytes) {
+      refuse(indexed("stopping.stop", i), "a string of " + std::to_string(stop.size()) + " bytes",
+             "1 to " + std::to_string(kMostStopBytes));
+    }
+    out.stops.push_back(stop);
+  }
+  out.ignore_eos = stopping.ignore_eos();
+  if (stopping.stop_token_ids_size() > kMostLogprobs) {
+    refuse("stopping.stop_token_ids", std::to_string(stopping.stop_token_ids_size()) + " ids",
+           "at most " + std::to_string(kMostLogprobs));
+  }
+  check_ids("stopping.stop_token_ids", stopping.stop_token_ids(), vocab_size);
+  out.stop_token_ids.assign(stopping.stop_token_ids().begin(), stopping.stop_token_ids().end());
+}
+
+}  // namespace
+
+GenerationRequest validate(const v1::GenerateRequest& request, const ServedModel& model) {
+  GenerationRequest out;
+  out.request_id = request_name(request);
+  if (request.has_model() && request.model() != model.name) {
+    refuse("model", quoted(request.model()), quoted(model.name) + ", which is served");
+  }
+  out.sampling = sampling_of(request.sampling(), model.vocab_size);
+  read_stopping(request.stopping(), model.vocab_size, out);
+  if (request.has_logprobs()) {
+    const int32_t most = std::min(kMostLogprobs, model.vocab_size);
+    if (request.logprobs().top() < 0 || request.logprobs().top() > most) {
+      refuse("logprobs.top", std::to_string(request.logprobs().top()),
+             "a number in [0, " + std::to_string(most) + "]");
+    }
+    out.logprobs = request.logprobs().top();
+  }
+  if (request.cache_salt().size() > kMostSaltBytes) {
+    refuse("cache_salt", std::to_string(request.cache_salt().size()) + " bytes",
+           "at most " + std::to_string(kMostSaltBytes));
+  }
+  out.cache_salt = request.cache_salt();
+  // Last: encoding is the costly part.
+  out.prompt_ids = prompt_of(request, model);
+  return out;
+}
+
+EncodeOptions validate(const v1::TokenizeRequest& request) {
+  return {!request.has_add_special() || request.add_special(), request.parse_special()};
+}
+
+std::vector<int32_t> validate(const v1::DetokenizeRequest& request, const ServedModel& model) {
+  check_ids("ids", request.ids(), model.vocab_size);
+  return {request.ids().begin(), request.ids().end()};
+}
+
+}  // namespace ete::front

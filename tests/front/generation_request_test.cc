@@ -1,0 +1,220 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "services/front/validation.h"
+
+namespace ete::front {
+namespace {
+
+using Request = v1::GenerateRequest;
+using ::testing::HasSubstr;
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+ServedModel byte_model() {
+  ServedModel model;
+  model.name = "toy";
+  model.vocab_size = 300;
+  model.context = 64;
+  GgufVocabulary vocabulary;
+  vocabulary.model = "bytes";
+  model.tokenizer = tokenizer_from_gguf(vocabulary);
+  return model;
+}
+
+struct Row {
+  const char* what;
+  std::function<void(Request&)> spoil;
+  std::vector<const char*> message;  // must all be in it: field, value, what is accepted
+};
+
+void PrintTo(const Row& row, std::ostream* out) { *out << row.what; }
+
+class WrongRequest : public ::testing::TestWithParam<Row> {};
+
+TEST_P(WrongRequest, IsRefusedByName) {
+  Request request;
+  request.set_text("hello");
+  const ServedModel model = byte_model();
+  ASSERT_NO_THROW(validate(request, model));
+  GetParam().spoil(request);
+  try {
+    validate(request, model);
+    FAIL() << "accepted";
+  } catch (const FrontError& error) {
+    EXPECT_EQ(error.code(), FrontErrorCode::invalid_argument);
+    for (const char* part : GetParam().message) EXPECT_THAT(error.what(), HasSubstr(part));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, WrongRequest,
+    ::testing::Values(
+        Row{"empty name", [](Request& r) { r.set_request_id(""); }, {"request_id", "0 bytes", "1 to 128"}},
+        Row{"long name", [](Request& r) { r.set_request_id(std::string(129, 'a')); }, {"request_id", "129 bytes"}},
+        Row{"name with newline", [](Request& r) { r.set_request_id("a\nb"); }, {"request_id", "\\x0a", "ASCII"}},
+        Row{"name with DEL", [](Request& r) { r.set_request_id("\x7f"); }, {"request_id", "\\x7f"}},
+        Row{"name beyond ASCII", [](Request& r) { r.set_request_id("é"); }, {"request_id", "\\xc3\\xa9"}},
+        Row{"other model", [](Request& r) { r.set_model("gpt"); }, {"model", "\"gpt\"", "\"toy\""}},
+        Row{"empty model", [](Request& r) { r.set_model(""); }, {"model", "\"\""}},
+        Row{"no prompt", [](Request& r) { r.clear_text(); }, {"prompt", "text or tokens"}},
+        Row{"empty tokens", [](Request& r) { r.mutable_tokens(); }, {"tokens.ids", "at least one"}},
+        Row{"negative token", [](Request& r) { r.mutable_tokens()->add_ids(-1); }, {"tokens.ids[0]", "-1", "[0, 300)"}},
+        Row{"token past the vocabulary",
+            [](Request& r) {
+              r.mutable_tokens()->add_ids(299);
+              r.mutable_tokens()->add_ids(300);
+            },
+            {"tokens.ids[1]", "300", "[0, 300)"}},
+        Row{"add_special with tokens",
+            [](Request& r) {
+              r.mutable_tokens()->add_ids(1);
+              r.set_add_special(true);
+            },
+            {"add_special", "text"}},
+        Row{"parse_special with tokens",
+            [](Request& r) {
+              r.mutable_tokens()->add_ids(1);
+              r.set_parse_special(false);
+            },
+            {"parse_special", "text"}},
+        Row{"text of no token",
+            [](Request& r) {
+              r.set_text("");
+              r.set_add_special(false);
+            },
+            {"text", "at least one token"}},
+        Row{"text longer than the context", [](Request& r) { r.set_text(std::string(64, 'x')); }, {"text", "65", "64"}},
+        Row{"tokens longer than the context",
+            [](Request& r) {
+              for (int i = 0; i < 65; ++i) r.mutable_tokens()->add_ids(i);
+            },
+            {"tokens.ids", "65", "64"}},
+        Row{"text that is not UTF-8", [](Request& r) { r.set_text("ab\xFF"); }, {"UTF-8", "2"}},
+        Row{"negative temperature", [](Request& r) { r.mutable_sampling()->set_temperature(-0.5f); },
+            {"sampling.temperature", "-0.5", "at least 0"}},
+        Row{"NaN temperature", [](Request& r) { r.mutable_sampling()->set_temperature(NAN); },
+            {"sampling.temperature", "nan"}},
+        Row{"infinite temperature", [](Request& r) { r.mutable_sampling()->set_temperature(kInfinity); },
+            {"sampling.temperature", "inf", "finite"}},
+        Row{"negative top_k", [](Request& r) { r.mutable_sampling()->set_top_k(-1); }, {"sampling.top_k", "-1"}},
+        Row{"zero top_p", [](Request& r) { r.mutable_sampling()->set_top_p(0); }, {"sampling.top_p", "0", "(0, 1]"}},
+        Row{"negative top_p", [](Request& r) { r.mutable_sampling()->set_top_p(-0.1f); }, {"sampling.top_p", "-0.1"}},
+        Row{"top_p above 1", [](Request& r) { r.mutable_sampling()->set_top_p(1.5f); }, {"sampling.top_p", "1.5"}},
+        Row{"NaN top_p", [](Request& r) { r.mutable_sampling()->set_top_p(NAN); }, {"sampling.top_p", "nan"}},
+        Row{"negative min_p", [](Request& r) { r.mutable_sampling()->set_min_p(-0.1f); },
+            {"sampling.min_p", "-0.1", "[0, 1]"}},
+        Row{"min_p above 1", [](Request& r) { r.mutable_sampling()->set_min_p(1.1f); }, {"sampling.min_p", "1.1"}},
+        Row{"NaN min_p", [](Request& r) { r.mutable_sampling()->set_min_p(NAN); }, {"sampling.min_p", "nan"}},
+        Row{"zero repetition penalty", [](Request& r) { r.mutable_sampling()->set_repetition_penalty(0); },
+            {"sampling.repetition_penalty", "0", "greater than 0"}},
+        Row{"negative repetition penalty", [](Request& r) { r.mutable_sampling()->set_repetition_penalty(-1); },
+            {"sampling.repetition_penalty", "-1"}},
+        Row{"NaN repetition penalty", [](Request& r) { r.mutable_sampling()->set_repetition_penalty(NAN); },
+            {"sampling.repetition_penalty", "nan"}},
+        Row{"infinite repetition penalty", [](Request& r) { r.mutable_sampling()->set_repetition_penalty(kInfinity); },
+            {"sampling.repetition_penalty", "inf"}},
+        Row{"presence penalty above 2", [](Request& r) { r.mutable_sampling()->set_presence_penalty(2.5f); },
+            {"sampling.presence_penalty", "2.5", "[-2, 2]"}},
+        Row{"NaN presence penalty", [](Request& r) { r.mutable_sampling()->set_presence_penalty(NAN); },
+            {"sampling.presence_penalty", "nan"}},
+        Row{"frequency penalty below -2", [](Request& r) { r.mutable_sampling()->set_frequency_penalty(-2.5f); },
+            {"sampling.frequency_penalty", "-2.5", "[-2, 2]"}},
+        Row{"NaN frequency penalty", [](Request& r) { r.mutable_sampling()->set_frequency_penalty(NAN); },
+            {"sampling.frequency_penalty", "nan"}},
+        Row{"bias of a negative id", [](Request& r) { (*r.mutable_sampling()->mutable_logit_bias())[-3] = 1; },
+            {"sampling.logit_bias", "-3", "[0, 300)"}},
+        Row{"bias past the vocabulary", [](Request& r) { (*r.mutable_sampling()->mutable_logit_bias())[300] = 1; },
+            {"sampling.logit_bias", "300", "[0, 300)"}},
+        Row{"NaN bias", [](Request& r) { (*r.mutable_sampling()->mutable_logit_bias())[5] = NAN; },
+            {"sampling.logit_bias[5]", "nan"}},
+        Row{"infinite bias", [](Request& r) { (*r.mutable_sampling()->mutable_logit_bias())[5] = kInfinity; },
+            {"sampling.logit_bias[5]", "inf", "-infinity"}},
+        Row{"negative max_tokens", [](Request& r) { r.mutable_stopping()->set_max_tokens(-1); },
+            {"stopping.max_tokens", "-1", "at least 0"}},
+        Row{"empty stop", [](Request& r) { r.mutable_stopping()->add_stop(""); }, {"stopping.stop[0]", "0 bytes"}},
+        Row{"long stop",
+            [](Request& r) {
+              r.mutable_stopping()->add_stop("ok");
+              r.mutable_stopping()->add_stop(std::string(1025, 'a'));
+            },
+            {"stopping.stop[1]", "1025 bytes", "1024"}},
+        Row{"too many stops",
+            [](Request& r) {
+              for (int i = 0; i < 65; ++i) r.mutable_stopping()->add_stop("x");
+            },
+            {"stopping.stop", "65", "64"}},
+        Row{"stop token past the vocabulary", [](Request& r) { r.mutable_stopping()->add_stop_token_ids(300); },
+            {"stopping.stop_token_ids[0]", "300"}},
+        Row{"negative stop token", [](Request& r) { r.mutable_stopping()->add_stop_token_ids(-1); },
+            {"stopping.stop_token_ids[0]", "-1"}},
+        Row{"too many stop tokens",
+            [](Request& r) {
+              for (int i = 0; i < 1025; ++i) r.mutable_stopping()->add_stop_token_ids(1);
+            },
+            {"stopping.stop_token_ids", "1025", "1024"}},
+        Row{"negative logprobs", [](Request& r) { r.mutable_logprobs()->set_top(-1); }, {"logprobs.top", "-1"}},
+        Row{"more logprobs than ids", [](Request& r) { r.mutable_logprobs()->set_top(301); },
+            {"logprobs.top", "301", "[0, 300]"}},
+        Row{"long salt", [](Request& r) { r.set_cache_salt(std::string(1025, 's')); }, {"cache_salt", "1025", "1024"}}));
+
+TEST(Request, DefaultsAreTheProtocols) {
+  Request request;
+  request.set_text("<eos>");
+  const GenerationRequest valid = validate(request, byte_model());
+  EXPECT_EQ(valid.prompt_ids, (std::vector<int32_t>{256, '<', 'e', 'o', 's', '>'}));
+  EXPECT_EQ(valid.sampling.temperature, 1);
+  EXPECT_EQ(valid.sampling.top_k, 0);
+  EXPECT_EQ(valid.sampling.top_p, 1);
+  EXPECT_EQ(valid.sampling.min_p, 0);
+  EXPECT_EQ(valid.sampling.repetition_penalty, 1);
+  EXPECT_FALSE(valid.max_tokens);
+  EXPECT_FALSE(valid.logprobs);
+  EXPECT_FALSE(valid.ignore_eos);
+  EXPECT_EQ(valid.request_id.size(), 32u);
+  EXPECT_NE(valid.sampling.seed, validate(request, byte_model()).sampling.seed);
+}
+
+TEST(Request, EdgesOfTheRangesAreAccepted) {
+  Request request;
+  request.set_request_id("!~ ");
+  request.set_model("toy");
+  request.set_text("a<eos>");
+  request.set_add_special(false);
+  request.set_parse_special(true);
+  v1::Sampling& sampling = *request.mutable_sampling();
+  sampling.set_temperature(0);
+  sampling.set_top_p(1);
+  sampling.set_min_p(1);
+  sampling.set_presence_penalty(-2);
+  sampling.set_frequency_penalty(2);
+  sampling.set_seed(0);
+  (*sampling.mutable_logit_bias())[299] = -kInfinity;
+  (*sampling.mutable_logit_bias())[0] = 3;
+  request.mutable_stopping()->set_max_tokens(0);
+  request.mutable_stopping()->add_stop(std::string(1024, '\xff'));
+  request.mutable_logprobs();
+  const GenerationRequest valid = validate(request, byte_model());
+  EXPECT_EQ(valid.prompt_ids, (std::vector<int32_t>{'a', 257}));
+  EXPECT_EQ(valid.sampling.temperature, 0);
+  EXPECT_EQ(valid.sampling.seed, 0u);
+  EXPECT_EQ(valid.sampling.logit_bias,
+            (std::vector<std::pair<int32_t, float>>{{0, 3.0f}, {299, -kInfinity}}));
+  EXPECT_EQ(valid.max_tokens, 0);
+  EXPECT_EQ(valid.logprobs, 0);
+}
+
+TEST(Request, DetokenizeKnowsTheVocabulary) {
+  v1::DetokenizeRequest request;
+  request.add_ids(299);
+  EXPECT_EQ(validate(request, byte_model()), (std::vector<int32_t>{299}));
+  request.add_ids(300);
+  EXPECT_THROW(validate(request, byte_model()), FrontError);
+}
+
+}  // namespace
+}  // namespace ete::front

@@ -1,0 +1,104 @@
+#include "tests/front/toy_worker.h"
+
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+
+#include <stdexcept>
+#include <thread>
+
+#include "ete/v1/engine.grpc.pb.h"
+#include "services/common/tokenizer_digest.h"
+
+namespace ete::front {
+
+class ToyWorker::Service : public v1::Engine::Service {
+ public:
+  explicit Service(Options options) : options_(std::move(options)), loading_(options_.loading) {}
+
+  grpc::Status Session(grpc::ServerContext* context,
+                       grpc::ServerReaderWriter<v1::SessionReply, v1::SessionRequest>* stream) override {
+    ++live_;
+    ToySession session{options_.model, {}};
+    v1::SessionRequest request;
+    while (stream->Read(&request)) {
+      if (request.has_open()) {
+        {
+          const std::lock_guard lock(mutex_);
+          request_ids_.push_back(request.open().request_id());
+        }
+        v1::SessionReply opened;
+        opened.mutable_opened()->set_session(1);
+        opened.mutable_opened()->set_context(64);
+        stream->Write(opened);
+      }
+      std::this_thread::sleep_for(options_.step_time);
+      if (context->IsCancelled()) break;
+      if (!request.has_fetch_row()) ++steps_;
+      stream->Write(session.reply_to(request));
+    }
+    --live_;
+    return grpc::Status::OK;
+  }
+
+  grpc::Status GetModel(grpc::ServerContext*, const v1::GetModelRequest*,
+                        grpc::ServerWriter<v1::GetModelReply>* writer) override {
+    v1::GetModelReply vocabulary;
+    vocabulary.mutable_gguf()->set_model("bytes");
+    service::TokenizerDigest digest;
+    digest.add(vocabulary.gguf());
+    v1::GetModelReply info;
+    info.mutable_info()->set_name(options_.name);
+    info.mutable_info()->set_architecture("toy");
+    info.mutable_info()->set_vocab_size(options_.vocab_size);
+    info.mutable_info()->set_context(64);
+    info.mutable_info()->add_eos_token_ids(257);
+    info.mutable_info()->set_tokenizer_sha256(options_.wrong_digest ? std::string(32, 'x') : digest.finish());
+    info.mutable_info()->set_plan_json("{}");
+    info.mutable_info()->set_worker_id(options_.worker_id);
+    writer->Write(info);
+    writer->Write(vocabulary);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status GetStatus(grpc::ServerContext*, const v1::GetStatusRequest*,
+                         v1::GetStatusReply* reply) override {
+    reply->set_state(loading_ ? v1::GetStatusReply::LOADING : v1::GetStatusReply::SERVING);
+    reply->set_worker_id(options_.worker_id);
+    return grpc::Status::OK;
+  }
+
+  const Options options_;
+  std::atomic<bool> loading_;
+  std::atomic<int> live_{0}, steps_{0};
+  mutable std::mutex mutex_;
+  std::vector<std::string> request_ids_;
+};
+
+struct ToyWorker::Server {
+  explicit Server(Options options) : service(std::move(options)) {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("unix:" + service.options_.path, grpc::InsecureServerCredentials());
+    builder.RegisterService(&service);
+    server = builder.BuildAndStart();
+    if (server == nullptr) throw std::runtime_error("cannot listen at " + service.options_.path);
+  }
+  Service service;
+  std::unique_ptr<grpc::Server> server;
+};
+
+ToyWorker::ToyWorker(Options options) : server_(std::make_unique<Server>(std::move(options))) {}
+
+ToyWorker::~ToyWorker() { server_->server->Shutdown(std::chrono::system_clock::now()); }
+
+int ToyWorker::live_sessions() const { return server_->service.live_; }
+
+int ToyWorker::steps() const { return server_->service.steps_; }
+
+std::vector<std::string> ToyWorker::request_ids() const {
+  const std::lock_guard lock(server_->service.mutex_);
+  return server_->service.request_ids_;
+}
+
+void ToyWorker::set_loading(bool loading) { server_->service.loading_ = loading; }
+
+}  // namespace ete::front

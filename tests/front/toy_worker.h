@@ -1,0 +1,41 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "tests/front/toy_model.h"
+
+namespace ete::front {
+
+// A worker that serves ToyModel at a Unix socket: a stand-in for ete-worker, as far as the front can tell.
+class ToyWorker {
+ public:
+  struct Options {
+    std::string path;  // of the socket
+    std::string name = "toy";
+    std::string worker_id = "worker-1";
+    int32_t vocab_size = ToyModel::kVocab;
+    std::chrono::milliseconds step_time{0};
+    bool wrong_digest = false;
+    bool loading = false;
+    ToyModel model;
+  };
+  explicit ToyWorker(Options options);
+  ~ToyWorker();
+
+  int live_sessions() const;
+  int steps() const;  // answered by all sessions so far, prompts included
+  std::vector<std::string> request_ids() const;
+  void set_loading(bool loading);
+
+ private:
+  class Service;
+  struct Server;
+  std::unique_ptr<Server> server_;
+};
+
+}  // namespace ete::front
