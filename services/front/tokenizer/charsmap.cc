@@ -12,6 +12,7 @@ namespace {
 constexpr size_t kMaxBlob = 64u << 20;
 constexpr size_t kMaxGraphemeBytes = 6;  // longer ones are looked up by character only
 
+uint32_t offset(uint32_t unit) { return (unit >> 10) << ((unit & (1u << 9)) >> 6); }
 bool has_leaf(uint32_t unit) { return unit >> 8 & 1; }
 uint32_t label(uint32_t unit) { return unit & (1u << 31 | 0xFF); }
 uint32_t value(uint32_t unit) { return unit & 0x7FFFFFFF; }
@@ -71,18 +72,39 @@ void Charsmap::check_reachable() const {
   }
 }
 
-std::optional<std::string_view> Charsmap::replace(std::string_view chunk) const {
+// Calls visit(replacement, key's bytes) for each key that text starts with, shortest first, until it returns
+// false.
+template <typename Visit>
+void Charsmap::for_each_prefix(std::string_view text, const Visit& visit) const {
   uint32_t node = offset(units_[0]);
-  for (const char c : chunk) {
-    const uint32_t byte = static_cast<uint8_t>(c);
-    if (byte == 0) break;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const uint32_t byte = static_cast<uint8_t>(text[i]);
+    if (byte == 0) return;
     node ^= byte;
     const uint32_t unit = units_[node];
-    if (label(unit) != byte) break;
+    if (label(unit) != byte) return;
     node ^= offset(unit);
-    if (has_leaf(unit)) return std::string_view(replacements_.c_str() + value(units_[node]));
+    if (has_leaf(unit) && !visit(std::string_view(replacements_.c_str() + value(units_[node])), i + 1))
+      return;
   }
-  return std::nullopt;
+}
+
+std::optional<std::string_view> Charsmap::replace(std::string_view chunk) const {
+  std::optional<std::string_view> found;
+  for_each_prefix(chunk, [&](std::string_view replacement, size_t) {
+    found = replacement;
+    return false;
+  });
+  return found;
+}
+
+std::optional<Charsmap::Match> Charsmap::longest(std::string_view text) const {
+  std::optional<Match> found;
+  for_each_prefix(text, [&](std::string_view replacement, size_t bytes) {
+    found = {replacement, bytes};
+    return true;
+  });
+  return found;
 }
 
 std::string Charsmap::normalize(std::string_view text) const {

@@ -18,11 +18,19 @@ class Charsmap {
   // The replacement of the shortest key that chunk starts with, as huggingface/tokenizers takes it.
   std::optional<std::string_view> replace(std::string_view chunk) const;
 
+  struct Match {
+    std::string_view replacement;
+    size_t key_bytes = 0;
+  };
+  // The longest key that text starts with, as SentencePiece takes it.
+  std::optional<Match> longest(std::string_view text) const;
+
   // tokenizer.json's Precompiled normalizer: grapheme by grapheme, then character by character.
   std::string normalize(std::string_view text) const;
 
  private:
-  uint32_t offset(uint32_t unit) const { return (unit >> 10) << ((unit & (1u << 9)) >> 6); }
+  template <typename Visit>
+  void for_each_prefix(std::string_view text, const Visit& visit) const;
   void check_reachable() const;
 
   std::vector<uint32_t> units_;

@@ -55,7 +55,8 @@ class Translator {
       code_point();
     } else if (c == 'x' && i_ + 2 < pattern_.size() && pattern_[i_ + 2] == '{') {
       copy(3);
-    } else if (std::string_view("dDrntfA").find(c) != std::string_view::npos && !(in_class_ && c == 'A')) {
+    } else if (std::string_view("dDrntfAz").find(c) != std::string_view::npos &&
+               !(in_class_ && (c == 'A' || c == 'z'))) {
       copy(2);
     } else if (!std::isalnum(static_cast<unsigned char>(c)) && static_cast<unsigned char>(c) < 0x80) {
       copy(2);

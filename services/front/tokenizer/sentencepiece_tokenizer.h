@@ -6,11 +6,16 @@
 #include <vector>
 
 #include "services/front/tokenizer/added_tokens.h"
-#include "services/front/tokenizer/sentencepiece_model.h"
+#include "services/front/tokenizer/model.h"
 #include "services/front/tokenizer/sentencepiece_proto.h"
 #include "services/front/tokenizer/tokenizer.h"
 
 namespace ete::front {
+
+// proto's model of whole texts, normalization included. BPE is the library's. Unigram is not: Debian's build
+// of it breaks ties between segmentations of equal score otherwise than the library's other builds and its
+// own source do.
+std::unique_ptr<const Model> make_sentencepiece_model(const SentencePieceProto& proto);
 
 // A SentencePiece model, with tokens that are cut out of the text before it. Each text between such tokens is
 // a text of its own: it gets the model's space in front, as transformers' slow tokenizers and llama.cpp give
@@ -22,18 +27,18 @@ class SentencePieceTokenizer : public Tokenizer {
   SentencePieceTokenizer(const SentencePieceProto& proto, TokenTable table, Specials specials,
                          AddedTokenMatcher added)
       : Tokenizer(std::move(table), std::move(specials)),
-        model_(proto.serialize()),
+        model_(make_sentencepiece_model(proto)),
         added_(std::move(added)) {}
 
  protected:
   void encode_text(std::string_view text, bool parse_special, std::vector<int32_t>& ids) const override {
     added_.split(
-        text, parse_special, [&](std::string_view part) { model_.encode(part, ids); },
+        text, parse_special, [&](std::string_view part) { model_->encode(part, ids); },
         [&](int32_t id) { ids.push_back(id); });
   }
 
  private:
-  SentencePieceModel model_;
+  std::unique_ptr<const Model> model_;
   AddedTokenMatcher added_;
 };
 

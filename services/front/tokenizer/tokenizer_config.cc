@@ -1,5 +1,6 @@
 #include "services/front/tokenizer/tokenizer_config.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include "services/front/tokenizer/json_node.h"

@@ -1,5 +1,6 @@
 #include "services/front/tokenizer/tokenizer_json.h"
 
+#include <algorithm>
 #include <unordered_map>
 
 #include "services/front/tokenizer/bpe_model.h"
@@ -111,8 +112,15 @@ std::unique_ptr<const Model> read_unigram(const JsonNode& model, const DecoderRu
   if (const auto id = model.find("unk_id")) {
     unk = static_cast<int32_t>(id->integer(0, static_cast<int64_t>(pieces.size()) - 1));
   }
-  return std::make_unique<const UnigramModel>(pieces, unk,
-                                              byte_ids(table, model.boolean_or("byte_fallback", false)));
+  const auto lowest = std::min_element(pieces.begin(), pieces.end(),
+                                       [](const auto& a, const auto& b) { return a.score < b.score; });
+  const UnigramModel::Options options = {
+      .unk_id = unk,
+      .unk_score = lowest->score - UnigramModel::kUnknownPenalty,
+      .single_precision = false,
+      .runs_may_be_pieces = true,
+      .byte_ids = byte_ids(table, model.boolean_or("byte_fallback", false))};
+  return std::make_unique<const UnigramModel>(pieces, options);
 }
 
 std::unique_ptr<const Model> read_model(const JsonNode& model, bool byte_level, const DecoderRules& rules,

@@ -7,26 +7,16 @@
 #include "services/front/tokenizer/utf8.h"
 
 namespace ete::front {
-namespace {
-
-constexpr double kUnknownPenalty = 10.0;  // below the lowest score, as SentencePiece
-
-}  // namespace
-
-UnigramModel::UnigramModel(const std::vector<Piece>& pieces, int32_t unk_id,
-                           const std::array<int32_t, 256>& byte_ids)
-    : unk_id_(unk_id), byte_ids_(byte_ids) {
-  double lowest = std::numeric_limits<double>::infinity();
+UnigramModel::UnigramModel(const std::vector<Piece>& pieces, const Options& options) : options_(options) {
   for (size_t id = 0; id < pieces.size(); ++id) {
     if (!pieces[id].text.empty()) trie_.add(pieces[id].text, static_cast<int32_t>(id));
     scores_.push_back(pieces[id].score);
-    lowest = std::min(lowest, pieces[id].score);
   }
-  unk_score_ = lowest - kUnknownPenalty;
 }
 
 void UnigramModel::viterbi(std::string_view word, std::vector<Node>& nodes) const {
   const auto offer = [&](size_t end, double score, int32_t id, size_t begin) {
+    if (options_.single_precision) score = static_cast<float>(score);
     if (nodes[end].id < 0 || score > nodes[end].score) nodes[end] = {score, id, static_cast<uint32_t>(begin)};
   };
   for (size_t begin = 0; begin < word.size();) {
@@ -43,12 +33,12 @@ void UnigramModel::viterbi(std::string_view word, std::vector<Node>& nodes) cons
       has_character = has_character || i + 1 - begin == length;
     }
     if (!has_character) {
-      if (unk_id_ < 0) {
+      if (options_.unk_id < 0) {
         throw FrontError(FrontErrorCode::invalid_argument, "text: the vocabulary has no piece for \"" +
                                                                std::string(word.substr(begin, length)) +
                                                                "\" and no unk_id");
       }
-      offer(begin + length, score + unk_score_, unk_id_, begin);
+      offer(begin + length, score + options_.unk_score, options_.unk_id, begin);
     }
     begin += length;
   }
@@ -65,14 +55,14 @@ int32_t UnigramModel::find(std::string_view text) const {
 
 // A run of unknown characters is one piece: a token of that text, its bytes, or unk.
 void UnigramModel::add_unknown(std::string_view run, std::vector<int32_t>& reversed) const {
-  const int32_t whole = find(run);
-  const auto byte_id = [&](char c) { return byte_ids_[static_cast<uint8_t>(c)]; };
+  const int32_t whole = options_.runs_may_be_pieces ? find(run) : -1;
+  const auto byte_id = [&](char c) { return options_.byte_ids[static_cast<uint8_t>(c)]; };
   if (whole >= 0) {
     reversed.push_back(whole);
   } else if (std::all_of(run.begin(), run.end(), [&](char c) { return byte_id(c) >= 0; })) {
     for (auto it = run.rbegin(); it != run.rend(); ++it) reversed.push_back(byte_id(*it));
   } else {
-    reversed.push_back(unk_id_);
+    reversed.push_back(options_.unk_id);
   }
 }
 
@@ -86,10 +76,10 @@ void UnigramModel::encode(std::string_view word, std::vector<int32_t>& ids) cons
   std::vector<int32_t> reversed;
   for (size_t end = word.size(); end > 0;) {
     size_t begin = nodes[end].begin;
-    if (nodes[end].id != unk_id_) {
+    if (nodes[end].id != options_.unk_id) {
       reversed.push_back(nodes[end].id);
     } else {
-      while (begin > 0 && nodes[begin].id == unk_id_) begin = nodes[begin].begin;
+      while (begin > 0 && nodes[begin].id == options_.unk_id) begin = nodes[begin].begin;
       add_unknown(word.substr(begin, end - begin), reversed);
     }
     end = begin;

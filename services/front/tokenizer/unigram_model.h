@@ -11,17 +11,27 @@
 
 namespace ete::front {
 
-// The unigram language model (Kudo 2018): the segmentation of highest total score, by Viterbi's algorithm in
-// double precision, ties to the first found, as huggingface/tokenizers. O(n times the longest piece).
+// The unigram language model (Kudo 2018): the segmentation of highest total score, by Viterbi's algorithm; of
+// equal ones the one whose last piece begins first. O(n times the longest piece).
 class UnigramModel : public Model {
  public:
+  static constexpr double kUnknownPenalty = 10.0;  // unk_score is this much below the lowest score
+
   struct Piece {
-    std::string text;
+    std::string text;  // empty: never matched
     double score = 0;
   };
+  struct Options {
+    int32_t unk_id = -1;  // -1: an unknown character is an error
+    double unk_score = 0;
+    bool single_precision =
+        false;  // sums of scores are floats, as SentencePiece's; doubles in huggingface/tokenizers
+    bool runs_may_be_pieces =
+        false;  // a run of unknown characters that is a piece is that piece (the latter)
+    std::array<int32_t, 256> byte_ids = {};  // tokens of byte fallback, -1 where absent
+  };
 
-  // unk_id: -1 where there is none. byte_ids: -1 where absent, and all -1 without byte fallback.
-  UnigramModel(const std::vector<Piece>& pieces, int32_t unk_id, const std::array<int32_t, 256>& byte_ids);
+  UnigramModel(const std::vector<Piece>& pieces, const Options& options);
 
   void encode(std::string_view word, std::vector<int32_t>& ids) const override;
 
@@ -37,9 +47,7 @@ class UnigramModel : public Model {
 
   ByteTrie trie_;
   std::vector<double> scores_;  // [pieces]
-  double unk_score_ = 0;
-  int32_t unk_id_;
-  std::array<int32_t, 256> byte_ids_;
+  Options options_;
 };
 
 }  // namespace ete::front
