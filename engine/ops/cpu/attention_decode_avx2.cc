@@ -60,13 +60,16 @@ template <int vectors>
 [[gnu::target("avx2,fma")]] void add_values(const float* p, const float* v, int64_t v_stride, int64_t count,
                                             float* acc) {
   __m256 sums[vectors];
+#pragma GCC unroll 8
   for (int i = 0; i < vectors; ++i) sums[i] = _mm256_loadu_ps(acc + 8 * i);
   for (int64_t j = 0; j < count; ++j) {
     const __m256 weight = _mm256_broadcast_ss(p + j);
+#pragma GCC unroll 8
     for (int i = 0; i < vectors; ++i) {
       sums[i] = _mm256_fmadd_ps(weight, _mm256_load_ps(v + j * v_stride + 8 * i), sums[i]);
     }
   }
+#pragma GCC unroll 8
   for (int i = 0; i < vectors; ++i) _mm256_storeu_ps(acc + 8 * i, sums[i]);
 }
 
@@ -74,9 +77,11 @@ void convert_block(const AttentionArgs& args, const std::byte* rows, int64_t fir
                    int64_t padded, float* block) {
   const int64_t dim = args.kv.head_dim;
   const size_t row_bytes = static_cast<size_t>(dim) * size_of(args.kv.type);
+  const std::byte* source = rows + static_cast<size_t>(first) * row_bytes;
+  if (dim == padded) return to_f32_avx2(args.kv.type, source, count * dim, block);
   for (int64_t j = 0; j < count; ++j) {
     float* row = block + j * padded;
-    to_f32_avx2(args.kv.type, rows + static_cast<size_t>(first + j) * row_bytes, dim, row);
+    to_f32_avx2(args.kv.type, source + static_cast<size_t>(j) * row_bytes, dim, row);
     std::fill(row + dim, row + padded, 0.0f);
   }
 }

@@ -69,12 +69,15 @@ struct Batch {
 // 8 x 8 transpose: rows [8, row_stride] -> columns [8, kPanel].
 [[gnu::target("avx2,fma")]] void transpose_eight(const float* rows, int64_t row_stride, float* columns) {
   __m256 r[8];
+#pragma GCC unroll 8
   for (int i = 0; i < 8; ++i) r[i] = _mm256_load_ps(rows + i * row_stride);
   __m256 t[8];
+#pragma GCC unroll 8
   for (int i = 0; i < 4; ++i) {
     t[2 * i] = _mm256_unpacklo_ps(r[2 * i], r[2 * i + 1]);
     t[2 * i + 1] = _mm256_unpackhi_ps(r[2 * i], r[2 * i + 1]);
   }
+#pragma GCC unroll 8
   for (int half = 0; half < 2; ++half) {
     __m256* s = t + 4 * half;
     r[4 * half] = _mm256_shuffle_ps(s[0], s[2], 0x44);
@@ -82,6 +85,7 @@ struct Batch {
     r[4 * half + 2] = _mm256_shuffle_ps(s[1], s[3], 0x44);
     r[4 * half + 3] = _mm256_shuffle_ps(s[1], s[3], 0xee);
   }
+#pragma GCC unroll 8
   for (int i = 0; i < 4; ++i) {
     _mm256_store_ps(columns + i * kPanel, _mm256_permute2f128_ps(r[i], r[i + 4], 0x20));
     _mm256_store_ps(columns + (i + 4) * kPanel, _mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
@@ -127,10 +131,12 @@ template <int count>
                                              float* scores) {
   __m256 low[count];
   __m256 high[count];
+#pragma GCC unroll 8
   for (int i = 0; i < count; ++i) low[i] = high[i] = _mm256_setzero_ps();
   for (int64_t d = 0; d < dim; ++d) {
     const __m256 key_low = _mm256_load_ps(panel + d * kPanel);
     const __m256 key_high = _mm256_load_ps(panel + d * kPanel + 8);
+#pragma GCC unroll 8
     for (int i = 0; i < count; ++i) {
       const __m256 query = _mm256_broadcast_ss(batch.q[i] + d);
       low[i] = _mm256_fmadd_ps(query, key_low, low[i]);
@@ -138,6 +144,7 @@ template <int count>
     }
   }
   const __m256 factor = _mm256_set1_ps(scale);
+#pragma GCC unroll 8
   for (int i = 0; i < count; ++i) {
     _mm256_store_ps(scores + i * kKvTile, _mm256_mul_ps(low[i], factor));
     _mm256_store_ps(scores + i * kKvTile + 8, _mm256_mul_ps(high[i], factor));
@@ -151,6 +158,7 @@ template <int count>
                                             int64_t acc_stride) {
   __m256 low[count];
   __m256 high[count];
+#pragma GCC unroll 8
   for (int i = 0; i < count; ++i) {
     low[i] = _mm256_load_ps(acc + i * acc_stride);
     high[i] = _mm256_load_ps(acc + i * acc_stride + 8);
@@ -158,12 +166,14 @@ template <int count>
   for (int64_t j = range.begin; j < range.end; ++j) {
     const __m256 value_low = _mm256_load_ps(values + j * kPanel);
     const __m256 value_high = _mm256_load_ps(values + j * kPanel + 8);
+#pragma GCC unroll 8
     for (int i = 0; i < count; ++i) {
       const __m256 weight = _mm256_broadcast_ss(p + i * kKvTile + j);
       low[i] = _mm256_fmadd_ps(weight, value_low, low[i]);
       high[i] = _mm256_fmadd_ps(weight, value_high, high[i]);
     }
   }
+#pragma GCC unroll 8
   for (int i = 0; i < count; ++i) {
     _mm256_store_ps(acc + i * acc_stride, low[i]);
     _mm256_store_ps(acc + i * acc_stride + 8, high[i]);

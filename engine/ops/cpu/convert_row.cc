@@ -40,7 +40,7 @@ void from_f32_plain(DType type, const float* src, int64_t n, std::byte* dst) {
       _mm256_storeu_ps(dst + done, _mm256_castsi256_ps(_mm256_slli_epi32(words, 16)));
     }
   }
-  to_f32_plain(type, src + static_cast<size_t>(done) * size_of(type), n - done, dst + done);
+  if (done < n) to_f32_plain(type, src + static_cast<size_t>(done) * size_of(type), n - done, dst + done);
 }
 
 [[gnu::target("avx2,fma,f16c")]] void from_f32_avx2(DType type, const float* src, int64_t n, std::byte* dst) {
@@ -51,7 +51,7 @@ void from_f32_plain(DType type, const float* src, int64_t n, std::byte* dst) {
       _mm_storeu_si128(reinterpret_cast<__m128i*>(dst + done * 2), rounded);
     }
   }
-  from_f32_plain(type, src + done, n - done, dst + static_cast<size_t>(done) * size_of(type));
+  if (done < n) from_f32_plain(type, src + done, n - done, dst + static_cast<size_t>(done) * size_of(type));
 }
 
 }  // namespace ete

@@ -33,6 +33,7 @@ void normalise_plain(const Group& group) {
   __m256 sums[4] = {_mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps()};
   int64_t i = 0;
   for (; i + 32 <= dim; i += 32) {
+#pragma GCC unroll 8
     for (int k = 0; k < 4; ++k) {
       const __m256 v = _mm256_loadu_ps(x + i + 8 * k);
       sums[k] = _mm256_fmadd_ps(v, v, sums[k]);
