@@ -32,6 +32,10 @@ const MatmulKernels& kernels_of(KernelFamily family) {
   switch (family) {
     case KernelFamily::plain:
       return matmul_kernels_plain();
+    case KernelFamily::avx2:
+      return matmul_kernels_avx2();
+    case KernelFamily::avx512:
+      return matmul_kernels_avx512();
     default:
       check_failed(__FILE__, __LINE__, "KernelFamily", std::string(name_of(family)));
   }
@@ -286,7 +290,13 @@ void matmul_cpu(ThreadPool& pool, KernelFamily family, Math math, RowKind kind, 
   run_prefill(call);
 }
 
-std::vector<KernelFamily> supported_families(Math) { return {KernelFamily::plain}; }
+std::vector<KernelFamily> supported_families(Math math) {
+  const CpuFeatures features = cpu_features();
+  std::vector<KernelFamily> families{KernelFamily::plain};
+  if (features.avx2) families.push_back(KernelFamily::avx2);
+  if (features.avx512 && math == Math::exact) families.push_back(KernelFamily::avx512);
+  return families;
+}
 
 KernelFamily best_matmul_family(Math math) { return supported_families(math).back(); }
 

@@ -1,0 +1,358 @@
+#pragma once
+
+#include <cstring>
+
+#include "engine/ops/cpu/matmul_simd_formats.h"
+
+// The kernels of one family, for either width of Simd; matmul_avx2.cc and matmul_avx512.cc are this file.
+// Everything is in an anonymous namespace and nothing of the standard library is called, so no code of a wide
+// instruction set can be linked in place of another unit's.
+//
+// Order of reduction. Decode: four sums for each row of W, over columns 4 apart; a group of 32 (16 in q6_k)
+// columns is summed first, then scaled into the row's sum; the four are added at the end. Floats: even and
+// odd columns apart. Prefill: ascending within each kTileCols columns, whose sums are added in ascending
+// order.
+
+namespace ete {
+namespace {
+
+// f32 with its last mantissa bit worth 1: or-ed with an integer below 2^23 and reduced by 2^23, it is that
+// integer.
+constexpr uint32_t kIntegerBits = 0x4b000000u;
+constexpr float kInteger = 8388608.0f;
+
+inline const uint8_t* bytes_of(const std::byte* panel) { return reinterpret_cast<const uint8_t*>(panel); }
+
+// 4 rows of x, transposed 4 x 4: see XLayout.
+inline void arrange(XLayout layout, const float* x, int64_t cols, float* arranged) {
+  const __m128 odd = _mm_set1_ps(0x1p-8f);
+  for (int64_t k = 0; k < cols; k += 16) {
+    __m128 v0 = _mm_loadu_ps(x + k), v1 = _mm_loadu_ps(x + k + 4);
+    __m128 v2 = _mm_loadu_ps(x + k + 8), v3 = _mm_loadu_ps(x + k + 12);
+    _MM_TRANSPOSE4_PS(v0, v1, v2, v3);
+    const __m128 all = _mm_set1_ps(layout == XLayout::nibbles && k % 32 != 0 ? 0x1p-4f : 1.0f);
+    _mm_storeu_ps(arranged + k, _mm_mul_ps(v0, all));
+    _mm_storeu_ps(arranged + k + 4, _mm_mul_ps(v1, _mm_mul_ps(all, odd)));
+    _mm_storeu_ps(arranged + k + 8, _mm_mul_ps(v2, all));
+    _mm_storeu_ps(arranged + k + 12, _mm_mul_ps(v3, _mm_mul_ps(all, odd)));
+  }
+}
+
+inline void sum_blocks(const float* x, int64_t cols, float* sums) {
+  for (int64_t block = 0; block < cols / 32; ++block) {
+    __m128 sum = _mm_setzero_ps();
+    for (int k = 0; k < 32; k += 4) sum = _mm_add_ps(sum, _mm_loadu_ps(x + 32 * block + k));
+    sum = _mm_add_ps(sum, _mm_movehl_ps(sum, sum));
+    sums[block] = _mm_cvtss_f32(_mm_add_ss(sum, _mm_movehdup_ps(sum)));
+  }
+}
+
+// The four sums of each row, added: (0 + 1) + (2 + 3).
+inline void add_row_sums(const F* by_rows /*[16 / kRows]*/, float* sums /*[16]*/) {
+  for (int h = 0; h < kHalves; ++h) {
+    F v[4] = {by_rows[4 * h], by_rows[4 * h + 1], by_rows[4 * h + 2], by_rows[4 * h + 3]};
+    Simd::transpose4(v);
+    const F sum = Simd::add(Simd::add(v[0], v[1]), Simd::add(v[2], v[3]));
+    Simd::store(sums + h * Simd::kLanes, Simd::order_rows(sum));
+  }
+}
+
+// The integers of a word's field `index`, in units of its lowest bit, `bits` wide.
+template <int bits, int zero>
+inline F integers(I word, int index) {
+  const int place = bits * index;
+  const uint32_t mask = 0xff800000u | (((1u << bits) - 1u) << place);
+  const float offset = kInteger + static_cast<float>(zero << place);
+  return Simd::sub(Simd::as_f32(Simd::and_(word, Simd::set1_32(mask))), Simd::set1(offset));
+}
+
+// The two halves of each word, as the low mantissa bits of kInteger.
+inline void split_words(I packed, I* words /*[2]*/) {
+  const I integer = Simd::set1_32(kIntegerBits);
+  words[0] = Simd::join_16(packed, integer);
+  words[1] = Simd::or_(Simd::shift_right_32(packed, 16), integer);
+}
+
+// partial [m] = dot of 32 columns of packed nibbles with m rows of x.
+template <int zero, int m>
+inline void dot_nibbles(I packed, const float* x, int64_t x_stride, F* partial) {
+  I words[2];
+  split_words(packed, words);
+#pragma GCC unroll 2
+  for (int word = 0; word < 2; ++word) {
+#pragma GCC unroll 4
+    for (int index = 0; index < 4; ++index) {
+      const F w = integers<4, zero>(words[word], index);
+      const int column = 16 * (index % 2) + 4 * (2 * word + index / 2);
+#pragma GCC unroll 4
+      for (int i = 0; i < m; ++i) {
+        const F row = Simd::repeat4(x + i * x_stride + column);
+        partial[i] = word + index == 0 ? Simd::mul(w, row) : Simd::fma(w, row, partial[i]);
+      }
+    }
+  }
+}
+
+// partial [m] (+)= dot of 16 columns of bytes with m rows of x.
+template <int zero, int m, bool first>
+inline void dot_bytes(I packed, const float* x, int64_t x_stride, F* partial) {
+  I words[2];
+  split_words(packed, words);
+#pragma GCC unroll 2
+  for (int word = 0; word < 2; ++word) {
+#pragma GCC unroll 2
+    for (int index = 0; index < 2; ++index) {
+      const F w = integers<8, zero>(words[word], index);
+#pragma GCC unroll 4
+      for (int i = 0; i < m; ++i) {
+        const F row = Simd::repeat4(x + i * x_stride + 4 * (2 * word + index));
+        partial[i] = first && word + index == 0 ? Simd::mul(w, row) : Simd::fma(w, row, partial[i]);
+      }
+    }
+  }
+}
+
+// sum [m] += scaled dot of columns [32 group, 32 group + 32) of a block, for rows [row, row + kRows) of W.
+template <class Format, int m>
+inline void add_group(const uint8_t* block, const Scales& scales, int group, int row, const float* x,
+                      int64_t x_stride, F* sum) {
+  const float* scale = scales.scale + 32 / Format::kScaleCols * group * 16 + row;
+  F partial[m];
+  if constexpr (Format::kNibbles) {
+    dot_nibbles<Format::kZero, m>(Format::template nibbles<1>(block, group, row), x, x_stride, partial);
+  } else {
+    I low, high;
+    Format::template bytes<1>(block, group, row, &low, &high);
+    dot_bytes<Format::kZero, m, true>(low, x, x_stride, partial);
+    if constexpr (Format::kScaleCols == 16) {
+#pragma GCC unroll 4
+      for (int i = 0; i < m; ++i) sum[i] = Simd::fma(Simd::spread_rows(scale), partial[i], sum[i]);
+      scale += 16;
+    }
+    dot_bytes<Format::kZero, m, Format::kScaleCols == 16>(high, x + 16, x_stride, partial);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < m; ++i) sum[i] = Simd::fma(Simd::spread_rows(scale), partial[i], sum[i]);
+}
+
+template <class Format, int m>
+void decode(const std::byte* panel, const DecodeInput& input, float* sums) {
+  constexpr int kPairs = 16 / Simd::kRows;
+  F sum[kPairs][m], mins[kHalves][m];
+  for (auto& of_rows : sum) {
+    for (F& value : of_rows) value = Simd::zero();
+  }
+  for (auto& of_rows : mins) {
+    for (F& value : of_rows) value = Simd::zero();
+  }
+  const uint8_t* block = bytes_of(panel) + Format::kHeaderBytes;
+  for (int64_t col = 0; col < input.cols; col += Format::kCols, block += Format::kBlockBytes) {
+    Scales scales;
+    Format::scales(bytes_of(panel), block, &scales);
+#pragma GCC unroll 8
+    for (int pair = 0; pair < kPairs; ++pair) {
+#pragma GCC unroll 1
+      for (int group = 0; group < Format::kCols / 32; ++group) {
+        add_group<Format, m>(block, scales, group, pair * Simd::kRows, input.x + col + 32 * group,
+                             input.x_stride, sum[pair]);
+      }
+    }
+    if constexpr (Format::kMin) {
+      for (int group = 0; group < Format::kCols / 32; ++group) {
+        for (int i = 0; i < m; ++i) {
+          const F x_sum = Simd::set1(input.block_sums[i * (input.cols / 32) + col / 32 + group]);
+          for (int h = 0; h < kHalves; ++h) {
+            mins[h][i] = Simd::fma(Simd::load(scales.min + 16 * group + h * Simd::kLanes), x_sum, mins[h][i]);
+          }
+        }
+      }
+    }
+  }
+  for (int i = 0; i < m; ++i) {
+    F of_row[kPairs];
+    for (int pair = 0; pair < kPairs; ++pair) of_row[pair] = sum[pair][i];
+    float* to = sums + i * kPanelRows;
+    add_row_sums(of_row, to);
+    for (int h = 0; Format::kMin && h < kHalves; ++h) {
+      float* half = to + h * Simd::kLanes;
+      Simd::store(half, Simd::add(Simd::load(half), mins[h][i]));
+    }
+  }
+}
+
+// Columns [16 part + 4 quarter, + 4) of Simd::kLanes rows, from the bytes of four vectors of rows 4 apart:
+// w[c] holds column c of every row.
+template <int zero>
+inline void expand_columns(const I* bytes /*[4]*/, int quarter, F* w /*[4]*/) {
+  alignas(16) static constexpr uint8_t kToTop[4][16] = {
+      {0x80, 0x80, 0x80, 0, 0x80, 0x80, 0x80, 1, 0x80, 0x80, 0x80, 2, 0x80, 0x80, 0x80, 3},
+      {0x80, 0x80, 0x80, 4, 0x80, 0x80, 0x80, 5, 0x80, 0x80, 0x80, 6, 0x80, 0x80, 0x80, 7},
+      {0x80, 0x80, 0x80, 8, 0x80, 0x80, 0x80, 9, 0x80, 0x80, 0x80, 10, 0x80, 0x80, 0x80, 11},
+      {0x80, 0x80, 0x80, 12, 0x80, 0x80, 0x80, 13, 0x80, 0x80, 0x80, 14, 0x80, 0x80, 0x80, 15}};
+  for (int i = 0; i < 4; ++i) {
+    const I q = Simd::sub_8(bytes[i], Simd::set1_8(zero));
+    w[i] = Simd::to_f32(Simd::shift_right_signed_32(Simd::shuffle_8(q, kToTop[quarter]), 24));
+  }
+  Simd::transpose4(w);
+}
+
+template <class Format>
+void expand_block(const uint8_t* block, const Scales& scales, int group, int half, float* tile) {
+  const int first = half * Simd::kLanes;
+  I bytes[2][4];
+  for (int i = 0; i < 4; ++i) {
+    Format::template bytes<4>(block, group, first + i, &bytes[0][i], &bytes[1][i]);
+  }
+  for (int part = 0; part < 2; ++part) {
+    const int scale_group = Format::kScaleCols == 16 ? 2 * group + part : group;
+    const F scale = Simd::load(scales.scale + 16 * scale_group + first);
+    for (int quarter = 0; quarter < 4; ++quarter) {
+      F w[4];
+      expand_columns<Format::kZero>(bytes[part], quarter, w);
+      float* to = tile + (16 * part + 4 * quarter) * 16 + first;
+      for (int c = 0; c < 4; ++c) {
+        const F value = Format::kMin ? Simd::fma(scale, w[c], Simd::load(scales.min + 16 * group + first))
+                                     : Simd::mul(scale, w[c]);
+        Simd::store(to + 16 * c, value);
+      }
+    }
+  }
+}
+
+template <class Format>
+void expand(const std::byte* panel, int64_t col_begin, int64_t cols, float* tile) {
+  const uint8_t* block =
+      bytes_of(panel) + Format::kHeaderBytes + col_begin / Format::kCols * Format::kBlockBytes;
+  for (int64_t col = 0; col < cols; col += Format::kCols, block += Format::kBlockBytes) {
+    Scales scales;
+    Format::scales(bytes_of(panel), block, &scales);
+    for (int group = 0; group < Format::kCols / 32; ++group) {
+      for (int half = 0; half < kHalves; ++half) {
+        expand_block<Format>(block, scales, group, half, tile + (col + 32 * group) * 16);
+      }
+    }
+  }
+}
+
+// Formats of floats: columns (k, k + 1) of Simd::kLanes rows.
+struct F32 {
+  static void load_pair(const uint8_t* panel, int64_t k, int half, F* even, F* odd) {
+    const float* from = reinterpret_cast<const float*>(panel) + k * 16 + half * Simd::kLanes;
+    *even = Simd::load(from);
+    *odd = Simd::load(from + 16);
+  }
+};
+struct Bf16 {
+  static void load_pair(const uint8_t* panel, int64_t k, int half, F* even, F* odd) {
+    const I words = Simd::load_words(panel + k * 32 + half * Simd::kLanes * 4);
+    *even = Simd::as_f32(Simd::shift_left_32(words, 16));
+    *odd = Simd::as_f32(Simd::and_(words, Simd::set1_32(0xffff0000u)));
+  }
+};
+struct F16 {
+  static void load_pair(const uint8_t* panel, int64_t k, int half, F* even, F* odd) {
+    const uint8_t* from = panel + k * 32 + half * Simd::kLanes * 4;
+    Simd::split_pairs(Simd::load_f16(from), Simd::load_f16(from + Simd::kLanes * 2), even, odd);
+  }
+};
+
+template <class Format, int m>
+void decode_floats(const std::byte* panel, const DecodeInput& input, float* sums) {
+  constexpr int kTogether = m <= 2 ? kHalves : 1;  // as many accumulators as there are registers
+  for (int first = 0; first < kHalves; first += kTogether) {
+    F even[kTogether][m], odd[kTogether][m];
+    for (int h = 0; h < kTogether; ++h) {
+      for (int i = 0; i < m; ++i) even[h][i] = odd[h][i] = Simd::zero();
+    }
+    for (int64_t k = 0; k < input.cols; k += 2) {
+#pragma GCC unroll 2
+      for (int h = 0; h < kTogether; ++h) {
+        F w_even, w_odd;
+        Format::load_pair(bytes_of(panel), k, first + h, &w_even, &w_odd);
+#pragma GCC unroll 4
+        for (int i = 0; i < m; ++i) {
+          const float* x = input.x + i * input.x_stride + k;
+          even[h][i] = Simd::fma(w_even, Simd::set1(x[0]), even[h][i]);
+          odd[h][i] = Simd::fma(w_odd, Simd::set1(x[1]), odd[h][i]);
+        }
+      }
+    }
+    for (int h = 0; h < kTogether; ++h) {
+      for (int i = 0; i < m; ++i) {
+        Simd::store(sums + i * kPanelRows + (first + h) * Simd::kLanes, Simd::add(even[h][i], odd[h][i]));
+      }
+    }
+  }
+}
+
+template <class Format>
+void expand_floats(const std::byte* panel, int64_t col_begin, int64_t cols, float* tile) {
+  for (int64_t k = 0; k < cols; k += 2) {
+    for (int half = 0; half < kHalves; ++half) {
+      F even, odd;
+      Format::load_pair(bytes_of(panel), col_begin + k, half, &even, &odd);
+      Simd::store(tile + k * 16 + half * Simd::kLanes, even);
+      Simd::store(tile + (k + 1) * 16 + half * Simd::kLanes, odd);
+    }
+  }
+}
+
+template <int m>
+void multiply(const float* tile, const float* x, int64_t x_stride, int64_t cols, float* y, int64_t y_stride) {
+  F sum[Simd::kChains][m][kHalves];
+  for (auto& chain : sum) {
+    for (auto& row : chain) {
+      for (F& value : row) value = Simd::zero();
+    }
+  }
+  for (int64_t k = 0; k < cols; k += Simd::kChains) {
+#pragma GCC unroll 2
+    for (int chain = 0; chain < Simd::kChains; ++chain) {
+      F w[kHalves];
+#pragma GCC unroll 2
+      for (int h = 0; h < kHalves; ++h) w[h] = Simd::load(tile + (k + chain) * 16 + h * Simd::kLanes);
+#pragma GCC unroll 6
+      for (int i = 0; i < m; ++i) {
+        const F row = Simd::set1(x[i * x_stride + k + chain]);
+#pragma GCC unroll 2
+        for (int h = 0; h < kHalves; ++h) sum[chain][i][h] = Simd::fma(w[h], row, sum[chain][i][h]);
+      }
+    }
+  }
+  for (int i = 0; i < m; ++i) {
+    for (int h = 0; h < kHalves; ++h) {
+      float* to = y + i * y_stride + h * Simd::kLanes;
+      F value = sum[0][i][h];
+      for (int chain = 1; chain < Simd::kChains; ++chain) value = Simd::add(value, sum[chain][i][h]);
+      Simd::store(to, Simd::add(Simd::load(to), value));
+    }
+  }
+}
+
+template <class Format>
+constexpr FormatKernels packed_kernels() {
+  return {.layout = Format::kNibbles ? XLayout::nibbles : XLayout::bytes,
+          .decode = {decode<Format, 1>, decode<Format, 2>, decode<Format, 3>, decode<Format, 4>},
+          .expand = expand<Format>};
+}
+
+template <class Format>
+constexpr FormatKernels float_kernels() {
+  return {.layout = XLayout::natural,
+          .decode = {decode_floats<Format, 1>, decode_floats<Format, 2>, decode_floats<Format, 3>,
+                     decode_floats<Format, 4>},
+          .expand = expand_floats<Format>};
+}
+
+// In the order of WeightFormat.
+constexpr MatmulKernels kKernels = {
+    .formats = {float_kernels<F32>(), float_kernels<Bf16>(), float_kernels<F16>(), packed_kernels<W8<true>>(),
+                packed_kernels<W8<false>>(), packed_kernels<W4<32, false, 8>>(),
+                packed_kernels<W4<32, true, 0>>(), packed_kernels<W4<128, false, 8>>(),
+                packed_kernels<Q5_1>(), packed_kernels<Q4K>(), packed_kernels<Q5K>(), packed_kernels<Q6K>()},
+    .arrange = arrange,
+    .sum_blocks = sum_blocks,
+    .multiply = {multiply<1>, multiply<2>, multiply<3>, multiply<4>, multiply<5>, multiply<6>}};
+
+}  // namespace
+}  // namespace ete
