@@ -34,7 +34,7 @@ class GoldenTest : public testing::TestWithParam<std::tuple<std::string, std::st
     auto golden = read_golden(model(), "golden.safetensors");
     std::vector<Prompt> prompts;
     for (int i = 0; i < 4; ++i) {
-      const std::string name = "p" + std::to_string(i) + ".";
+      const std::string name = std::string("p").append(std::to_string(i)).append(".");
       Prompt prompt{golden.at(name + "ids").ids, golden.at(name + "logits"),
                     golden.at(name + "greedy_ids").ids, golden.at(name + "greedy_logits")};
       prompt.scale = max_abs(prompt.logits.values);
