@@ -1,0 +1,164 @@
+#include <benchmark/benchmark.h>
+#include <immintrin.h>
+
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "engine/base/dtype.h"
+#include "engine/device/cpu/cpu_features.h"
+#include "engine/ops/cpu/matmul.h"
+
+// Matrix products beside the ceilings of the same run: the core's rate of fused multiply-adds and its clock.
+// One thread and its processor time, so that other work on the machine disturbs little.
+
+namespace ete {
+namespace {
+
+double thread_seconds() {
+  timespec now;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+// The best of several runs: anything slower was disturbed.
+template <class Function>
+double best_seconds(Function function) {
+  double best = 1e9;
+  for (int run = 0; run < 20; ++run) {
+    const double begin = thread_seconds();
+    function();
+    best = std::min(best, thread_seconds() - begin);
+  }
+  return best;
+}
+
+// An addition that waits for the one before it takes one cycle on every processor that matters here.
+double clock_hertz() {
+  constexpr int64_t kAdditions = 1 << 21;
+  return static_cast<double>(kAdditions) / best_seconds([] {
+           int64_t sum = 1;
+           for (int64_t i = 0; i < kAdditions; i += 8) {
+             asm volatile(
+                 "add %0, %0\n add %0, %0\n add %0, %0\n add %0, %0\n"
+                 "add %0, %0\n add %0, %0\n add %0, %0\n add %0, %0\n"
+                 : "+r"(sum));
+           }
+         });
+}
+
+// Multiply-adds a second, in twelve independent chains.
+[[gnu::target("avx2,fma")]] void fma_loop_avx2(int64_t steps) {
+  __m256 sums[12];
+  for (__m256& sum : sums) sum = _mm256_setzero_ps();
+  __m256 factor = _mm256_set1_ps(1e-20f);
+  for (int64_t step = 0; step < steps; ++step) {
+#pragma GCC unroll 12
+    for (__m256& sum : sums) sum = _mm256_fmadd_ps(factor, factor, sum);
+    asm volatile("" : "+x"(factor));
+  }
+  for (__m256& sum : sums) benchmark::DoNotOptimize(sum);
+}
+[[gnu::target("avx512f")]] void fma_loop_avx512(int64_t steps) {
+  __m512 sums[12];
+  for (__m512& sum : sums) sum = _mm512_setzero_ps();
+  __m512 factor = _mm512_set1_ps(1e-20f);
+  for (int64_t step = 0; step < steps; ++step) {
+#pragma GCC unroll 12
+    for (__m512& sum : sums) sum = _mm512_fmadd_ps(factor, factor, sum);
+    asm volatile("" : "+v"(factor));
+  }
+  for (__m512& sum : sums) benchmark::DoNotOptimize(sum);
+}
+
+double peak_multiply_adds() {
+  constexpr int64_t kSteps = 100000;
+  if (cpu_features().avx512) return 16.0 * 12 * kSteps / best_seconds([] { fma_loop_avx512(kSteps); });
+  if (cpu_features().avx2) return 8.0 * 12 * kSteps / best_seconds([] { fma_loop_avx2(kSteps); });
+  return clock_hertz();
+}
+
+struct Ceilings {
+  double clock = clock_hertz();
+  double multiply_adds = peak_multiply_adds();
+};
+const Ceilings& ceilings() {
+  static const Ceilings measured;
+  return measured;
+}
+
+// Random bits; f16 fields are random too, so sums may be infinite: only the time counts.
+struct Matrix {
+  Matrix(WeightFormat format, int64_t rows, int64_t cols) : data(packed_bytes(format, rows, cols)) {
+    std::mt19937 generator(1);
+    for (std::byte& byte : data) byte = static_cast<std::byte>(generator() & 0x3b);
+    view = {format, rows, cols, data.data()};
+  }
+  std::vector<std::byte> data;
+  PackedMatrix view;
+};
+
+void run_matmul(benchmark::State& state, RowKind kind, WeightFormat format, int64_t rows, int64_t cols,
+                int64_t m) {
+  const Matrix w(format, rows, cols);
+  const std::vector<float> x(static_cast<size_t>(m * cols), 0.5f);
+  std::vector<float> y(static_cast<size_t>(m * rows));
+  ThreadPool pool(1);
+  const std::vector<MatmulOutput> outputs{{.w = w.view, .row_end = rows, .y = y.data(), .y_stride = rows}};
+  const KernelFamily family = best_matmul_family();
+  double best = 1e9;
+  for (auto _ : state) {
+    const double begin = thread_seconds();
+    matmul_cpu(pool, family, Math::exact, kind, x.data(), cols, m, outputs);
+    best = std::min(best, thread_seconds() - begin);
+  }
+  const double weights = static_cast<double>(rows * cols);
+  const double products = weights * static_cast<double>(m);
+  state.counters["GB/s"] = static_cast<double>(w.data.size()) / best * 1e-9;
+  state.counters["GFLOPS"] = 2e-9 * products / best;
+  state.counters["cycles/8w/row"] = 8 * best * ceilings().clock / products;
+  state.counters["of_fma_peak"] = products / best / ceilings().multiply_adds;
+}
+
+constexpr WeightFormat kFormats[] = {WeightFormat::w4_g32m, WeightFormat::w4_g32, WeightFormat::w4_g128,
+                                     WeightFormat::w8_g32,  WeightFormat::w8_row, WeightFormat::q5_1,
+                                     WeightFormat::q4_k,    WeightFormat::q5_k,   WeightFormat::q6_k,
+                                     WeightFormat::f16,     WeightFormat::bf16,   WeightFormat::f32};
+
+struct Shape {
+  int64_t rows, cols, m;
+};
+
+void register_all(RowKind kind, const std::string& prefix, const std::vector<Shape>& shapes) {
+  for (const Shape& shape : shapes) {
+    for (const WeightFormat format : kFormats) {
+      const std::string name = prefix + "/" + std::string(name_of(format)) + "/" +
+                               std::to_string(shape.rows) + "x" + std::to_string(shape.cols) + "/m" +
+                               std::to_string(shape.m);
+      benchmark::RegisterBenchmark(name.c_str(), [kind, format, shape](benchmark::State& state) {
+        run_matmul(state, kind, format, shape.rows, shape.cols, shape.m);
+      });
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ete
+
+int main(int argc, char** argv) {
+  using ete::RowKind;
+  // 256 x 768 stays in the L2 cache; 49152 x 768 comes from RAM.
+  ete::register_all(RowKind::decode, "decode",
+                    {{256, 768, 1}, {256, 768, 4}, {256, 768, 16}, {49152, 768, 1}});
+  ete::register_all(RowKind::prefill, "prefill", {{1536, 768, 512}, {4096, 4096, 512}});
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  std::printf("clock %.2f GHz, peak %.1f GFLOPS (%.1f multiply-adds a cycle)\n", ete::ceilings().clock * 1e-9,
+              2e-9 * ete::ceilings().multiply_adds, ete::ceilings().multiply_adds / ete::ceilings().clock);
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}
