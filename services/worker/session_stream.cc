@@ -1,0 +1,247 @@
+#include "services/worker/session_stream.h"
+
+#include <grpcpp/impl/codegen/proto_utils.h>
+
+#include <exception>
+#include <new>
+#include <utility>
+
+#include "services/worker/status.h"
+
+namespace ete::worker {
+namespace {
+
+constexpr size_t kMaxQueuedReplies = 2;
+
+grpc::Status precondition_failed(const std::string& message) {
+  return {grpc::StatusCode::FAILED_PRECONDITION, message};
+}
+
+}  // namespace
+
+void SessionStream::start() {
+  host_.registry.enter(shared_from_this());
+  StartRead(&read_buffer_);
+}
+
+bool SessionStream::end(const grpc::Status& status) {
+  const bool first = mark_ended(status, false);
+  advance();
+  return first;
+}
+
+void SessionStream::OnReadDone(bool ok) {
+  if (!ok) {
+    mark_ended(grpc::Status::OK, true);
+    advance();
+    return;
+  }
+  v1::SessionRequest request;
+  grpc::Status status = grpc::SerializationTraits<v1::SessionRequest>::Deserialize(&read_buffer_, &request);
+  if (!status.ok()) {
+    status = {grpc::StatusCode::INVALID_ARGUMENT, "the message is not a valid ete.v1.SessionRequest"};
+  } else {
+    try {
+      status = handle(request);
+    } catch (const Error& error) {
+      status = to_status(error);
+    } catch (const std::exception& error) {
+      status = to_status(Error(ErrorCode::internal, error.what()));
+    }
+  }
+  if (!status.ok()) mark_ended(status, false);
+  {
+    const std::lock_guard lock(mutex_);
+    read_next(lock);
+  }
+  advance();
+}
+
+void SessionStream::OnWriteDone(bool ok) {
+  if (!ok) mark_ended(grpc::Status::CANCELLED, false);
+  {
+    const std::lock_guard lock(mutex_);
+    writing_ = false;
+  }
+  advance();
+}
+
+void SessionStream::OnCancel() { end(grpc::Status::CANCELLED); }
+
+void SessionStream::OnDone() { host_.registry.leave(this); }
+
+void SessionStream::on_result(StepResult result) { reply(std::move(result)); }
+
+void SessionStream::on_error(const Error& error) {
+  if (!mark_ended(to_status(error), false)) return;
+  host_.handover.post([self = shared_from_this()] { self->advance(); });
+}
+
+grpc::Status SessionStream::handle(const v1::SessionRequest& request) {
+  switch (request.request_case()) {
+    case v1::SessionRequest::kOpen:
+      return handle_open(request.open());
+    case v1::SessionRequest::kStep:
+      return handle_step(request.step());
+    case v1::SessionRequest::kFetchRow:
+      return handle_fetch_row(request.fetch_row());
+    case v1::SessionRequest::REQUEST_NOT_SET:
+      break;
+  }
+  return {grpc::StatusCode::INVALID_ARGUMENT, "request: one of open, step, fetch_row is needed"};
+}
+
+grpc::Status SessionStream::handle_open(const v1::Open& open) {
+  OpenRequest request = to_open_request(open, host_.limits);
+  {
+    const std::lock_guard lock(mutex_);
+    if (ended_) return *ended_;
+    if (stage_ != Stage::waiting_for_open) return precondition_failed("open: the session is already open");
+    if (!host_.registry.claim(request.request_id, this)) {
+      return {grpc::StatusCode::ALREADY_EXISTS,
+              "open.request_id: \"" + request.request_id + "\" is the id of a live session"};
+    }
+    request_id_ = request.request_id;
+    stage_ = Stage::opening;
+    outstanding_ = !request.prompt_ids.empty();
+  }
+  SessionId session = 0;
+  try {
+    session = host_.engine.open(std::move(request), shared_from_this());
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    stage_ = Stage::waiting_for_open;
+    throw;
+  }
+  v1::Opened opened;
+  opened.set_session(session);
+  opened.set_context(host_.limits.context);
+  const std::lock_guard lock(mutex_);
+  session_ = session;
+  stage_ = Stage::open;
+  // The engine may already have answered.
+  replies_.emplace_front(std::move(opened));
+  return grpc::Status::OK;
+}
+
+grpc::Status SessionStream::handle_step(const v1::Step& step) {
+  StepRequest request = to_step_request(step, host_.limits);
+  SessionId session = 0;
+  if (grpc::Status status = begin("step", session); !status.ok()) return status;
+  host_.engine.step(session, std::move(request));
+  return grpc::Status::OK;
+}
+
+grpc::Status SessionStream::handle_fetch_row(const v1::FetchRow& fetch) {
+  const int64_t position = fetch.position();
+  if (position < 0) {
+    return {grpc::StatusCode::INVALID_ARGUMENT,
+            "fetch_row.position: " + std::to_string(position) + " is negative"};
+  }
+  SessionId session = 0;
+  if (grpc::Status status = begin("fetch_row", session); !status.ok()) return status;
+  host_.engine.fetch_row(session, position,
+                         [self = shared_from_this(), position](std::vector<float> row, const Error* error) {
+                           if (error != nullptr) {
+                             self->on_error(*error);
+                           } else {
+                             self->reply(FullRow{position, std::move(row)});
+                           }
+                         });
+  return grpc::Status::OK;
+}
+
+grpc::Status SessionStream::begin(const std::string& field, SessionId& session) {
+  const std::lock_guard lock(mutex_);
+  if (ended_) return *ended_;
+  if (stage_ != Stage::open) return precondition_failed(field + ": the first message of a session is open");
+  if (outstanding_) return precondition_failed(field + ": the reply to the request before is outstanding");
+  outstanding_ = true;
+  session = session_;
+  return grpc::Status::OK;
+}
+
+void SessionStream::reply(Reply reply) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (ended_) return;
+    outstanding_ = false;
+    replies_.push_back(std::move(reply));
+    if (writing_) return;  // its OnWriteDone goes on with this
+  }
+  host_.handover.post([self = shared_from_this()] { self->advance(); });
+}
+
+bool SessionStream::mark_ended(const grpc::Status& status, bool send_queued) {
+  const std::lock_guard lock(mutex_);
+  if (!ended_) {
+    ended_ = status;
+    send_queued_ = send_queued;
+    return true;
+  }
+  send_queued_ = send_queued_ && send_queued;
+  return false;
+}
+
+void SessionStream::close_in_engine() {
+  SessionId session = 0;
+  std::string request_id;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!ended_) return;
+    std::swap(session, session_);
+    std::swap(request_id, request_id_);
+  }
+  if (!request_id.empty()) host_.registry.release(request_id, this);
+  if (session != 0) host_.engine.close(session);
+}
+
+void SessionStream::read_next(const std::lock_guard<std::mutex>&) {
+  if (ended_) return;
+  reading_paused_ = replies_.size() >= kMaxQueuedReplies;
+  if (!reading_paused_) StartRead(&read_buffer_);
+}
+
+void SessionStream::advance() {
+  close_in_engine();
+  Reply next;
+  {
+    const std::lock_guard lock(mutex_);
+    if (writing_ || finished_ || stage_ == Stage::opening) return;
+    if (ended_ && !(send_queued_ && !replies_.empty())) {
+      finished_ = true;
+      replies_.clear();
+      Finish(*ended_);
+      return;
+    }
+    if (replies_.empty()) return;
+    writing_ = true;
+    next = std::move(replies_.front());
+    replies_.pop_front();
+    if (reading_paused_) read_next(lock);
+  }
+  // Nobody else writes or finishes while writing_ is set.
+  if (encode(next)) {
+    StartWrite(&write_buffer_);
+  } else {
+    mark_ended({grpc::StatusCode::INTERNAL, "the reply could not be encoded"}, false);
+    OnWriteDone(true);
+  }
+}
+
+bool SessionStream::encode(const Reply& reply) try {
+  v1::SessionReply message;
+  if (const auto* opened = std::get_if<v1::Opened>(&reply)) {
+    *message.mutable_opened() = *opened;
+  } else if (const auto* result = std::get_if<StepResult>(&reply)) {
+    message = to_reply(*result);
+  } else {
+    message = to_reply(std::get<FullRow>(reply));
+  }
+  bool owned = false;
+  return grpc::SerializationTraits<v1::SessionReply>::Serialize(message, &write_buffer_, &owned).ok();
+} catch (const std::bad_alloc&) {
+  return false;
+}
+
+}  // namespace ete::worker
