@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <queue>
+#include <unordered_set>
 
 #include "services/front/front_error.h"
 #include "services/front/tokenizer/utf8.h"
@@ -9,12 +10,13 @@
 namespace ete::front {
 namespace {
 
+constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581, SentencePiece's space
 constexpr size_t kShortWord = 24;  // below it, looking at all pairs for each merge beats a heap
 
 }  // namespace
 
-BpeModel::BpeModel(const Options& options, std::unordered_map<std::string, int32_t> tokens,
-                   const std::vector<Merge>& merges, const std::array<int32_t, 256>& byte_ids)
+BpeModel::BpeModel(const Options& options, StringMap tokens, const std::vector<Merge>& merges,
+                   const std::array<int32_t, 256>& byte_ids)
     : options_(options), byte_ids_(byte_ids) {
   for (const auto& [text, id] : tokens) {
     if (text.empty()) continue;
@@ -26,11 +28,24 @@ BpeModel::BpeModel(const Options& options, std::unordered_map<std::string, int32
     }
     if (options_.ignore_merges) words_.emplace(text, id);
   }
-  for (size_t rank = 0; rank < merges.size(); ++rank) {
-    const Merge& m = merges[rank];
+  for (const Merge& m : merges) {
     merges_.set(uint64_t{static_cast<uint32_t>(m.left)} << 32 | static_cast<uint32_t>(m.right),
-                {static_cast<uint32_t>(rank), m.merged});
+                {m.rank, m.merged});
   }
+  if (!options_.byte_level) find_space_bound(tokens, merges);
+}
+
+void BpeModel::find_space_bound(const StringMap& tokens, const std::vector<Merge>& merges) {
+  std::unordered_set<int32_t> merged;
+  for (const Merge& m : merges) merged.insert(m.merged);
+  const auto joins_space = [](std::string_view text) {
+    const size_t other = text.find_first_not_of(kSpace);
+    return other != std::string_view::npos && text.find(kSpace, other) != std::string_view::npos;
+  };
+  space_bound_ = tokens.contains(std::string(kSpace)) &&
+                 std::none_of(tokens.begin(), tokens.end(), [&](const auto& token) {
+                   return merged.contains(token.second) && joins_space(token.first);
+                 });
 }
 
 void BpeModel::encode(std::string_view word, std::vector<int32_t>& ids) const {
@@ -38,8 +53,19 @@ void BpeModel::encode(std::string_view word, std::vector<int32_t>& ids) const {
     const auto it = words_.find(word);
     if (it != words_.end()) return ids.push_back(it->second);
   }
+  if (!space_bound_) return encode_span(word, ids);
+  for (size_t begin = 0; begin < word.size();) {
+    size_t end = begin;
+    while (word.substr(end).starts_with(kSpace)) end += kSpace.size();
+    end = std::min(word.find(kSpace, end), word.size());
+    encode_span(word.substr(begin, end - begin), ids);
+    begin = end;
+  }
+}
+
+void BpeModel::encode_span(std::string_view span, std::vector<int32_t>& ids) const {
   const size_t begin = ids.size();
-  add_initial(word, ids);
+  add_initial(span, ids);
   if (ids.size() - begin < kShortWord) {
     merge_short(ids, begin);
   } else {

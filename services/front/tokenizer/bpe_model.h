@@ -4,11 +4,11 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "services/front/tokenizer/flat_map.h"
 #include "services/front/tokenizer/model.h"
+#include "services/front/tokenizer/string_map.h"
 
 namespace ete::front {
 
@@ -27,12 +27,13 @@ class BpeModel : public Model {
     int32_t left = 0;
     int32_t right = 0;
     int32_t merged = 0;
+    uint32_t rank = 0;  // lower goes first; of equal ones the leftmost
   };
 
-  // tokens: what a word is made of (raw bytes where byte_level), to ids. merges in order of rank; of two for
+  // tokens: what a word is made of (raw bytes where byte_level), to ids. Of two merges for
   // one pair the later counts. byte_ids: the tokens of byte_fallback, -1 where absent.
-  BpeModel(const Options& options, std::unordered_map<std::string, int32_t> tokens,
-           const std::vector<Merge>& merges, const std::array<int32_t, 256>& byte_ids);
+  BpeModel(const Options& options, StringMap tokens, const std::vector<Merge>& merges,
+           const std::array<int32_t, 256>& byte_ids);
 
   void encode(std::string_view word, std::vector<int32_t>& ids) const override;
 
@@ -47,6 +48,8 @@ class BpeModel : public Model {
     int32_t next = -1;
   };
 
+  void encode_span(std::string_view span, std::vector<int32_t>& ids) const;
+  void find_space_bound(const StringMap& tokens, const std::vector<Merge>& merges);
   void add_initial(std::string_view word, std::vector<int32_t>& ids) const;
   void add_unknown(std::string_view character, bool after_unknown, std::vector<int32_t>& ids) const;
   void merge_short(std::vector<int32_t>& ids, size_t begin) const;
@@ -55,16 +58,12 @@ class BpeModel : public Model {
     return merges_.find(uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right));
   }
 
-  struct Hash {
-    using is_transparent = void;
-    size_t operator()(std::string_view s) const { return std::hash<std::string_view>()(s); }
-  };
-
   Options options_;
-  std::unordered_map<std::string, int32_t, Hash, std::equal_to<>> words_;  // filled where ignore_merges
-  FlatMap<int32_t> characters_;                                            // code point, or byte, to id
+  StringMap words_;              // filled where ignore_merges
+  FlatMap<int32_t> characters_;  // code point, or byte, to id
   FlatMap<Rule> merges_;
   std::array<int32_t, 256> byte_ids_;
+  bool space_bound_ = false;  // no merge joins a U+2581 to what is before it, unless that is one too
 };
 
 }  // namespace ete::front

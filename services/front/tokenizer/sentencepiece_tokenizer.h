@@ -12,9 +12,7 @@
 
 namespace ete::front {
 
-// proto's model of whole texts, normalization included. BPE is the library's. Unigram is not: Debian's build
-// of it breaks ties between segmentations of equal score otherwise than the library's other builds and its
-// own source do.
+// proto's model of whole texts, normalization included.
 std::unique_ptr<const Model> make_sentencepiece_model(const SentencePieceProto& proto);
 
 // A SentencePiece model, with tokens that are cut out of the text before it. Each text between such tokens is

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "services/front/tokenizer/sentencepiece_model.h"
 #include "services/front/tokenizer/sentencepiece_tokenizer.h"
 #include "services/front/tokenizer/utf8.h"
 
@@ -108,12 +107,6 @@ SentencePieceUnigram::SentencePieceUnigram(const SentencePieceProto& proto)
 void SentencePieceUnigram::encode(std::string_view text, std::vector<int32_t>& ids) const {
   const std::string normalized = normalizer_.apply(text);
   if (!normalized.empty()) model_.encode(normalized, ids);
-}
-
-std::unique_ptr<const Model> make_sentencepiece_model(const SentencePieceProto& proto) {
-  if (proto.model_type == SentencePieceProto::unigram)
-    return std::make_unique<const SentencePieceUnigram>(proto);
-  return std::make_unique<const SentencePieceModel>(proto.serialize());
 }
 
 }  // namespace ete::front

@@ -4,9 +4,9 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
+#include "services/front/tokenizer/string_map.h"
 #include "services/front/tokenizer/utf8.h"
 
 namespace ete::front {
@@ -56,14 +56,10 @@ class TokenTable {
     std::string bytes;
     TokenKind kind = TokenKind::absent;
   };
-  struct Hash {
-    using is_transparent = void;
-    size_t operator()(std::string_view s) const { return std::hash<std::string_view>()(s); }
-  };
   bool in_range(int32_t id) const { return id >= 0 && id < size(); }
 
   std::vector<Token> tokens_;
-  std::unordered_map<std::string, int32_t, Hash, std::equal_to<>> ids_;
+  StringMap ids_;
 };
 
 // Applies the leading-space rule to ids in order.

@@ -167,7 +167,8 @@ std::vector<BpeModel::Merge> read_merges(const GgufVocabulary& v, const TokenTab
       fail(FrontErrorCode::corrupt, "merges[" + std::to_string(i) + "] \"" + text + "\" is not two tokens");
     }
     const std::string left = text.substr(0, space), right = text.substr(space + 1);
-    const BpeModel::Merge merge = {table.find(left), table.find(right), table.find(left + right)};
+    const BpeModel::Merge merge = {table.find(left), table.find(right), table.find(left + right),
+                                   static_cast<uint32_t>(i)};
     if (merge.left < 0 || merge.right < 0 || merge.merged < 0) {
       fail(FrontErrorCode::corrupt,
            "merges[" + std::to_string(i) + "] \"" + text + "\" names a token that is not there");
@@ -187,7 +188,7 @@ std::unique_ptr<Tokenizer> byte_level_bpe(const GgufVocabulary& v) {
         {.literal = {}, .regex = std::make_shared<const Regex>(pattern)}, SplitBehavior::isolated, false});
   }
   TokenTable table;
-  std::unordered_map<std::string, int32_t> tokens;
+  StringMap tokens;
   for (size_t i = 0; i < v.tokens.size(); ++i) {
     std::string bytes = v.tokens[i];
     const int32_t type = type_of(v, i);

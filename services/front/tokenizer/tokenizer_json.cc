@@ -1,7 +1,6 @@
 #include "services/front/tokenizer/tokenizer_json.h"
 
 #include <algorithm>
-#include <unordered_map>
 
 #include "services/front/tokenizer/bpe_model.h"
 #include "services/front/tokenizer/unigram_model.h"
@@ -45,7 +44,8 @@ std::vector<BpeModel::Merge> read_merges(const JsonNode& node, const TokenTable&
   for (size_t i = 0; i < node.array().size(); ++i) {
     const JsonNode element = node.element(i);
     const auto [left, right] = read_merge(element);
-    const BpeModel::Merge merge = {table.find(left), table.find(right), table.find(left + right)};
+    const BpeModel::Merge merge = {table.find(left), table.find(right), table.find(left + right),
+                                   static_cast<uint32_t>(i)};
     if (merge.left < 0 || merge.right < 0 || merge.merged < 0) {
       element.corrupt("\"" +
                       (merge.left < 0    ? left
@@ -72,7 +72,7 @@ std::unique_ptr<const Model> read_bpe(const JsonNode& model, bool byte_level, co
   if (const auto dropout = model.find("dropout"); dropout && dropout->number() != 0) {
     dropout->unsupported("is " + dropout->value().dump() + "; null and 0 are accepted");
   }
-  std::unordered_map<std::string, int32_t> tokens;
+  StringMap tokens;
   const JsonNode vocab = model.at("vocab");
   for (const auto& [token, value] : vocab.object().items()) {
     const int32_t id = static_cast<int32_t>(JsonNode(value, vocab.path() + "." + token).integer(0, kMaxId));
@@ -224,7 +224,7 @@ TokenizerJson TokenizerJson::read(const std::string& bytes, const std::vector<Ad
   out.pipeline.model = read_model(root.at("model"), byte_level, rules, out.table);
   out.table.leading_space = rules.leading_space;
   out.table.invalid_bytes = rules.byte_fallback ? InvalidBytes::per_run : InvalidBytes::per_sequence;
-  std::unordered_map<std::string, int32_t> seen;
+  StringMap seen;
   for (const AddedToken& token : read_added(root)) {
     add_token(token, rules, out);
     seen.emplace(token.content, token.id);
