@@ -1,0 +1,164 @@
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <thread>
+
+#include "tests/runtime/engine_harness.h"
+
+// A session's logits are the same bits whatever shares its passes and wherever weights lie.
+
+namespace ete::test {
+namespace {
+
+// 150 ids: several chunks of 64, and no multiple of anything.
+std::vector<int32_t> some_prompt(int64_t length, int32_t seed) {
+  std::vector<int32_t> ids;
+  for (int64_t i = 0; i < length; ++i)
+    ids.push_back(static_cast<int32_t>((i * 37 + seed * 101 + i * i % 13) % 300 + 3));
+  return ids;
+}
+
+constexpr int64_t kPromptLength = 150;
+constexpr int64_t kSteps = 12;
+
+// The prompt's rows, then the rows of a few decode steps.
+Rows run_session(Engine& engine, const std::function<void(int64_t step)>& before_step = {}) {
+  BlockingSession session(engine, open_all_rows(some_prompt(kPromptLength, 0)));
+  Rows rows;
+  for (LogitsRow& row : session.opened().rows) rows.push_back(std::move(row.full));
+  const std::vector<int32_t> fed = some_prompt(kSteps, 5);
+  for (int64_t i = 0; i < kSteps; ++i) {
+    if (before_step) before_step(i);
+    StepResult result = session.step(one_step(kPromptLength + i, {fed[static_cast<size_t>(i)]}));
+    rows.push_back(std::move(result.rows.front().full));
+  }
+  return rows;
+}
+
+// Index of the first row whose bits differ; -1: none.
+int64_t first_different(const Rows& a, const Rows& b) {
+  if (a.size() != b.size()) return static_cast<int64_t>(std::min(a.size(), b.size()));
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (a[i].size() != b[i].size() ||
+        std::memcmp(a[i].data(), b[i].data(), a[i].size() * sizeof(float)) != 0) {
+      return static_cast<int64_t>(i);
+    }
+  }
+  return -1;
+}
+
+class BitIdentityTest : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override { reference_ = run_session(*Engine::load(options())); }
+
+  EngineOptions options() const {
+    EngineOptions options = exact_options("llama_gqa");
+    options.kernels = GetParam();
+    options.kv_type = "f16";
+    return options;
+  }
+
+  void expect_same(const EngineOptions& options, const EngineTuning& tuning = {}) {
+    const auto engine = load_engine(options, {}, tuning);
+    // Two runs: the second meets slots as the first left them.
+    EXPECT_EQ(first_different(run_session(*engine), reference_), -1);
+    EXPECT_EQ(first_different(run_session(*engine), reference_), -1);
+  }
+
+  Rows reference_;
+};
+
+TEST_P(BitIdentityTest, BesideOtherSessions) {
+  EngineOptions shared = options();
+  shared.chunk = 128;
+  const auto engine = Engine::load(shared);
+  std::atomic<bool> stop{false};
+  const auto keep_busy = [&](int32_t seed) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(seed));
+    for (int32_t turn = 0; !stop; ++turn) {
+      OpenRequest open;
+      open.prompt_ids = some_prompt(5 + seed * 40, seed + turn);
+      BlockingSession session(*engine, std::move(open));
+      StepResult result = session.opened();
+      for (int64_t i = 0; i < 3 + seed && !stop; ++i) {
+        result = session.step(one_step(result.length, {static_cast<int32_t>(10 + i)}));
+      }
+    }
+  };
+  std::vector<std::thread> others;
+  for (int32_t seed = 1; seed <= 7; ++seed) others.emplace_back(keep_busy, seed);
+  OpenRequest long_prompt;
+  long_prompt.prompt_ids = some_prompt(1200, 9);
+  BlockingSession cancelled(*engine, std::move(long_prompt));
+  const Rows rows = run_session(*engine, [&](int64_t step) {
+    if (step == kSteps / 2) cancelled.close();
+  });
+  stop = true;
+  for (std::thread& other : others) other.join();
+  EXPECT_EQ(first_different(rows, reference_), -1);
+}
+
+TEST_P(BitIdentityTest, AcrossChunkLengths) {
+  for (const int64_t chunk : {64, 128, 512}) {
+    SCOPED_TRACE(chunk);
+    EngineOptions chunked = options();
+    chunked.chunk = chunk;
+    expect_same(chunked);
+  }
+}
+
+TEST_P(BitIdentityTest, AcrossResidencyAndSlots) {
+  for (const char* resident : {"-1", "0", "1", "2"}) {
+    for (const int slots : {2, 3, 4}) {
+      SCOPED_TRACE(testing::Message() << resident << " resident, " << slots << " slots");
+      EngineOptions streamed = options();
+      streamed.resident_layers = resident;
+      streamed.slots = slots;
+      expect_same(streamed, {.poison_released_slots = true, .arena = ArenaMode::separate});
+    }
+  }
+}
+
+// A copy that takes longer than the layer's arithmetic: reading a slot too soon would read poison.
+TEST_P(BitIdentityTest, OverASlowLink) {
+  EngineOptions streamed = options();
+  streamed.resident_layers = "0";
+  streamed.slots = 2;
+  streamed.link_limit = uint64_t{64} << 20;
+  expect_same(streamed, {.poison_released_slots = true});
+}
+
+TEST_P(BitIdentityTest, AcrossHostShares) {
+  for (const double share : {0.1, 0.5, 1.0}) {
+    SCOPED_TRACE(share);
+    EngineOptions shared = options();
+    shared.resident_layers = "1";
+    shared.slots = 2;
+    shared.host_share = share;
+    expect_same(shared, {.poison_released_slots = true});
+  }
+}
+
+TEST_P(BitIdentityTest, AcrossThreads) {
+  for (const int threads : {1, 3}) {
+    SCOPED_TRACE(threads);
+    EngineOptions threaded = options();
+    threaded.threads = threads;
+    expect_same(threaded);
+  }
+}
+
+TEST_P(BitIdentityTest, KvOnTheHost) {
+  EngineOptions host = options();
+  host.kv = "host";
+  expect_same(host);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, BitIdentityTest, testing::Values("plain", "auto"),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace ete::test
