@@ -1,36 +1,38 @@
-#include "services/front/tokenizer/sentencepiece_model.h"
+#include "tests/front/sentencepiece_oracle.h"
 
 #include <sentencepiece_processor.h>
 
-#include <exception>
-
-#include "services/front/front_error.h"
+#include <stdexcept>
 
 namespace ete::front {
+namespace {
 
-struct SentencePieceModel::Impl {
+void require(const sentencepiece::util::Status& status) {
+  if (!status.ok()) throw std::runtime_error("SentencePiece: " + status.ToString());
+}
+
+}  // namespace
+
+struct SentencePieceOracle::Impl {
   sentencepiece::SentencePieceProcessor processor;
 };
 
-SentencePieceModel::SentencePieceModel(const std::string& serialized) : impl_(std::make_unique<Impl>()) {
-  std::string problem;
-  try {
-    const auto status = impl_->processor.LoadFromSerializedProto({serialized.data(), serialized.size()});
-    if (!status.ok()) problem = status.ToString();
-  } catch (const std::exception& e) {
-    problem = e.what();
-  }
-  if (!problem.empty())
-    throw FrontError(FrontErrorCode::corrupt, "SentencePiece refuses the model: " + problem);
+SentencePieceOracle::SentencePieceOracle(const std::string& serialized) : impl_(std::make_unique<Impl>()) {
+  require(impl_->processor.LoadFromSerializedProto({serialized.data(), serialized.size()}));
 }
 
-SentencePieceModel::~SentencePieceModel() = default;
+SentencePieceOracle::~SentencePieceOracle() = default;
 
-void SentencePieceModel::encode(std::string_view text, std::vector<int32_t>& ids) const {
-  std::vector<int> pieces;
-  const auto status = impl_->processor.Encode({text.data(), text.size()}, &pieces);
-  if (!status.ok()) throw FrontError(FrontErrorCode::internal, "SentencePiece: " + status.ToString());
-  ids.insert(ids.end(), pieces.begin(), pieces.end());
+std::vector<int32_t> SentencePieceOracle::encode(std::string_view text) const {
+  std::vector<int> ids;
+  require(impl_->processor.Encode({text.data(), text.size()}, &ids));
+  return {ids.begin(), ids.end()};
+}
+
+std::string SentencePieceOracle::decode(const std::vector<int32_t>& ids) const {
+  std::string text;
+  require(impl_->processor.Decode(std::vector<int>(ids.begin(), ids.end()), &text));
+  return text;
 }
 
 }  // namespace ete::front

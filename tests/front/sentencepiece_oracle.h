@@ -6,22 +6,17 @@
 #include <string_view>
 #include <vector>
 
-#include "services/front/tokenizer/model.h"
-
 namespace ete::front {
 
-// libsentencepiece behind a wall: its header clashes with absl's, and its protobuf with ours. Const and
-// thread-safe.
-class SentencePieceModel : public Model {
+// libsentencepiece, to test against. Alone in its own source file: its header clashes with absl's.
+class SentencePieceOracle {
  public:
-  // serialized: SentencePieceProto::serialize() of a validated model. corrupt: the library does not take it.
-  explicit SentencePieceModel(const std::string& serialized);
-  ~SentencePieceModel() override;
-  SentencePieceModel(const SentencePieceModel&) = delete;
-  SentencePieceModel& operator=(const SentencePieceModel&) = delete;
+  // serialized: a ModelProto. Throws std::runtime_error when the library does not take it.
+  explicit SentencePieceOracle(const std::string& serialized);
+  ~SentencePieceOracle();
 
-  // Appends. text is valid UTF-8.
-  void encode(std::string_view text, std::vector<int32_t>& ids) const override;
+  std::vector<int32_t> encode(std::string_view text) const;
+  std::string decode(const std::vector<int32_t>& ids) const;
 
  private:
   struct Impl;
