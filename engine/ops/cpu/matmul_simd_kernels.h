@@ -66,79 +66,91 @@ inline F integers(I word, int index) {
   return Simd::sub(Simd::as_f32(Simd::and_(word, Simd::set1_32(mask))), Simd::set1(offset));
 }
 
-// The two halves of each word, as the low mantissa bits of kInteger.
-inline void split_words(I packed, I* words /*[2]*/) {
-  const I integer = Simd::set1_32(kIntegerBits);
-  words[0] = Simd::join_16(packed, integer);
-  words[1] = Simd::or_(Simd::shift_right_32(packed, 16), integer);
+// The low or high halves of the words, as the low mantissa bits of kInteger.
+inline I half_words(I packed, int half) {
+  return Simd::join_16(half == 0 ? packed : Simd::shift_right_32(packed, 16), Simd::set1_32(kIntegerBits));
 }
 
-// partial [m] = dot of 32 columns of packed nibbles with m rows of x.
-template <int zero, int m>
-inline void dot_nibbles(I packed, const float* x, int64_t x_stride, F* partial) {
-  I words[2];
-  split_words(packed, words);
+// Vectors of rows whose sums one step carries on: enough independent chains to hide the latency of an
+// addition, and as many uses of each x as there are registers for.
+template <int m>
+constexpr int kTogether = m <= 2 ? 4 : 2;
+
+// partial [rows, m] (+)= dot of fields of `bits` bits with m rows of x. x of field `index` of half `half` of
+// each word is x[column(half, index)].
+template <int bits, int zero, int m, bool first, class Column>
+inline void dot_fields(const I* packed /*[kTogether]*/, const float* x, int64_t x_stride, Column column,
+                       F (*partial)[m]) {
 #pragma GCC unroll 2
-  for (int word = 0; word < 2; ++word) {
+  for (int half = 0; half < 2; ++half) {
+    I words[kTogether<m>];
 #pragma GCC unroll 4
-    for (int index = 0; index < 4; ++index) {
-      const F w = integers<4, zero>(words[word], index);
-      const int column = 16 * (index % 2) + 4 * (2 * word + index / 2);
+    for (int v = 0; v < kTogether<m>; ++v) words[v] = half_words(packed[v], half);
+#pragma GCC unroll 4
+    for (int index = 0; index < 16 / bits; ++index) {
+      F w[kTogether<m>];
+#pragma GCC unroll 4
+      for (int v = 0; v < kTogether<m>; ++v) w[v] = integers<bits, zero>(words[v], index);
 #pragma GCC unroll 4
       for (int i = 0; i < m; ++i) {
-        const F row = Simd::repeat4(x + i * x_stride + column);
-        partial[i] = word + index == 0 ? Simd::mul(w, row) : Simd::fma(w, row, partial[i]);
+        const F row = Simd::repeat4(x + i * x_stride + column(half, index));
+#pragma GCC unroll 4
+        for (int v = 0; v < kTogether<m>; ++v) {
+          partial[v][i] =
+              first && half + index == 0 ? Simd::mul(w[v], row) : Simd::fma(w[v], row, partial[v][i]);
+        }
       }
     }
   }
 }
 
-// partial [m] (+)= dot of 16 columns of bytes with m rows of x.
-template <int zero, int m, bool first>
-inline void dot_bytes(I packed, const float* x, int64_t x_stride, F* partial) {
-  I words[2];
-  split_words(packed, words);
-#pragma GCC unroll 2
-  for (int word = 0; word < 2; ++word) {
-#pragma GCC unroll 2
-    for (int index = 0; index < 2; ++index) {
-      const F w = integers<8, zero>(words[word], index);
+template <int m>
+inline void add_scaled(const float* scale, const F (*partial)[m], F (*sum)[m]) {
 #pragma GCC unroll 4
-      for (int i = 0; i < m; ++i) {
-        const F row = Simd::repeat4(x + i * x_stride + 4 * (2 * word + index));
-        partial[i] = first && word + index == 0 ? Simd::mul(w, row) : Simd::fma(w, row, partial[i]);
-      }
-    }
+  for (int v = 0; v < kTogether<m>; ++v) {
+    const F of_rows = Simd::spread_rows(scale + v * Simd::kRows);
+#pragma GCC unroll 4
+    for (int i = 0; i < m; ++i) sum[v][i] = Simd::fma(of_rows, partial[v][i], sum[v][i]);
   }
 }
 
-// sum [m] += scaled dot of columns [32 group, 32 group + 32) of a block, for rows [row, row + kRows) of W.
+// sum [kTogether, m] += scaled dot of columns [32 group, 32 group + 32) of a block, for kTogether vectors of
+// rows.
 template <class Format, int m>
 inline void add_group(const uint8_t* block, const Scales& scales, int group, int row, const float* x,
-                      int64_t x_stride, F* sum) {
+                      int64_t x_stride, F (*sum)[m]) {
   const float* scale = scales.scale + 32 / Format::kScaleCols * group * 16 + row;
-  F partial[m];
+  F partial[kTogether<m>][m];
+  I low[kTogether<m>];
   if constexpr (Format::kNibbles) {
-    dot_nibbles<Format::kZero, m>(Format::template nibbles<1>(block, group, row), x, x_stride, partial);
-  } else {
-    I low, high;
-    Format::template bytes<1>(block, group, row, &low, &high);
-    dot_bytes<Format::kZero, m, true>(low, x, x_stride, partial);
-    if constexpr (Format::kScaleCols == 16) {
 #pragma GCC unroll 4
-      for (int i = 0; i < m; ++i) sum[i] = Simd::fma(Simd::spread_rows(scale), partial[i], sum[i]);
+    for (int v = 0; v < kTogether<m>; ++v) {
+      low[v] = Format::template nibbles<1>(block, group, row + v * Simd::kRows);
+    }
+    const auto column = [](int half, int index) { return 16 * (index % 2) + 8 * half + 4 * (index / 2); };
+    dot_fields<4, Format::kZero, m, true>(low, x, x_stride, column, partial);
+  } else {
+    I high[kTogether<m>];
+#pragma GCC unroll 4
+    for (int v = 0; v < kTogether<m>; ++v) {
+      Format::template bytes<1>(block, group, row + v * Simd::kRows, &low[v], &high[v]);
+    }
+    const auto column = [](int half, int index) { return 8 * half + 4 * index; };
+    dot_fields<8, Format::kZero, m, true>(low, x, x_stride, column, partial);
+    constexpr bool kTwoScales = Format::kScaleCols == 16;
+    if constexpr (kTwoScales) {
+      add_scaled<m>(scale, partial, sum);
       scale += 16;
     }
-    dot_bytes<Format::kZero, m, Format::kScaleCols == 16>(high, x + 16, x_stride, partial);
+    dot_fields<8, Format::kZero, m, kTwoScales>(high, x + 16, x_stride, column, partial);
   }
-#pragma GCC unroll 4
-  for (int i = 0; i < m; ++i) sum[i] = Simd::fma(Simd::spread_rows(scale), partial[i], sum[i]);
+  add_scaled<m>(scale, partial, sum);
 }
 
 template <class Format, int m>
 void decode(const std::byte* panel, const DecodeInput& input, float* sums) {
-  constexpr int kPairs = 16 / Simd::kRows;
-  F sum[kPairs][m], mins[kHalves][m];
+  constexpr int kVectors = 16 / Simd::kRows;
+  F sum[kVectors][m], mins[kHalves][m];
   for (auto& of_rows : sum) {
     for (F& value : of_rows) value = Simd::zero();
   }
@@ -149,12 +161,11 @@ void decode(const std::byte* panel, const DecodeInput& input, float* sums) {
   for (int64_t col = 0; col < input.cols; col += Format::kCols, block += Format::kBlockBytes) {
     Scales scales;
     Format::scales(bytes_of(panel), block, &scales);
-#pragma GCC unroll 8
-    for (int pair = 0; pair < kPairs; ++pair) {
+    for (int v = 0; v < kVectors; v += kTogether<m>) {
 #pragma GCC unroll 1
       for (int group = 0; group < Format::kCols / 32; ++group) {
-        add_group<Format, m>(block, scales, group, pair * Simd::kRows, input.x + col + 32 * group,
-                             input.x_stride, sum[pair]);
+        add_group<Format, m>(block, scales, group, v * Simd::kRows, input.x + col + 32 * group,
+                             input.x_stride, sum + v);
       }
     }
     if constexpr (Format::kMin) {
@@ -169,8 +180,8 @@ void decode(const std::byte* panel, const DecodeInput& input, float* sums) {
     }
   }
   for (int i = 0; i < m; ++i) {
-    F of_row[kPairs];
-    for (int pair = 0; pair < kPairs; ++pair) of_row[pair] = sum[pair][i];
+    F of_row[kVectors];
+    for (int v = 0; v < kVectors; ++v) of_row[v] = sum[v][i];
     float* to = sums + i * kPanelRows;
     add_row_sums(of_row, to);
     for (int h = 0; Format::kMin && h < kHalves; ++h) {
@@ -258,15 +269,15 @@ struct F16 {
 
 template <class Format, int m>
 void decode_floats(const std::byte* panel, const DecodeInput& input, float* sums) {
-  constexpr int kTogether = m <= 2 ? kHalves : 1;  // as many accumulators as there are registers
-  for (int first = 0; first < kHalves; first += kTogether) {
-    F even[kTogether][m], odd[kTogether][m];
-    for (int h = 0; h < kTogether; ++h) {
+  constexpr int kAtOnce = m <= 2 ? kHalves : 1;  // as many accumulators as there are registers
+  for (int first = 0; first < kHalves; first += kAtOnce) {
+    F even[kAtOnce][m], odd[kAtOnce][m];
+    for (int h = 0; h < kAtOnce; ++h) {
       for (int i = 0; i < m; ++i) even[h][i] = odd[h][i] = Simd::zero();
     }
     for (int64_t k = 0; k < input.cols; k += 2) {
 #pragma GCC unroll 2
-      for (int h = 0; h < kTogether; ++h) {
+      for (int h = 0; h < kAtOnce; ++h) {
         F w_even, w_odd;
         Format::load_pair(bytes_of(panel), k, first + h, &w_even, &w_odd);
 #pragma GCC unroll 4
@@ -277,7 +288,7 @@ void decode_floats(const std::byte* panel, const DecodeInput& input, float* sums
         }
       }
     }
-    for (int h = 0; h < kTogether; ++h) {
+    for (int h = 0; h < kAtOnce; ++h) {
       for (int i = 0; i < m; ++i) {
         Simd::store(sums + i * kPanelRows + (first + h) * Simd::kLanes, Simd::add(even[h][i], odd[h][i]));
       }
