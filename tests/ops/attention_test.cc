@@ -219,7 +219,8 @@ TEST_P(AttentionTest, DecodeMatchesFloat64) {
 
 TEST_P(AttentionTest, ChunkBoundariesChangeNoBit) {
   Runner run = runner();
-  for (const Shape& shape : {Shape{6, 2, 32, 0, DType::f16}, Shape{4, 2, 18, 90, DType::f32}}) {
+  for (const Shape& shape :
+       {Shape{6, 2, 32, 0, DType::f16}, Shape{4, 2, 18, 90, DType::f32}, Shape{3, 1, 16, 0, DType::bf16}}) {
     const Session session(shape, 700, 4);
     const std::vector<float> whole = attend_in_chunks(run, shape, session, RowKind::prefill, 700);
     for (const int64_t chunk : {64, 101, 511, 513}) {
@@ -288,6 +289,24 @@ TEST_P(AttentionTest, WhatARowDoesNotSeeCannotReachIt) {
         EXPECT_TRUE(std::isnan(row[0])) << "position " << position;
       }
     }
+  }
+}
+
+// Scratch memory outlives a call; head dimensions that fill no whole vector leave lanes of it between their
+// rows.
+TEST_P(AttentionTest, WhatAnEarlierCallLeftBehindCannotReachIt) {
+  Runner run = runner(1);
+  const Shape shape{3, 1, 18, 0, DType::f32};
+  const Session session(shape, 40, 9);
+  Session poisoned({3, 1, 24, 0, DType::f32}, 40, 10);
+  for (std::vector<float>* values : {&poisoned.q, &poisoned.k, &poisoned.v}) {
+    std::fill(values->begin(), values->end(), std::nanf(""));
+  }
+  for (const RowKind kind : {RowKind::prefill, RowKind::decode}) {
+    const std::vector<float> clean = attend_in_chunks(run, shape, session, kind, 40);
+    attend_in_chunks(run, {3, 1, 24, 0, DType::f32}, poisoned, kind, 40);
+    EXPECT_TRUE(same_bits(clean, attend_in_chunks(run, shape, session, kind, 40)));
+    expect_reference(shape, session, 0, clean);
   }
 }
 

@@ -118,7 +118,8 @@ std::vector<float> inverse_frequencies(int64_t rotary_dim, double base) {
 
 TEST_P(RowOpsTest, RopeMatchesFloat64) {
   Runner run = runner();
-  const std::vector<int64_t> positions = {0, 1, 2, 3, 17, 511, 4096, 131071, 1000003, 2147483647};
+  const std::vector<int64_t> positions = {
+      0, 1, 2, 3, 17, 511, 4096, 131071, 1000003, 2147483647, int64_t{1} << 40};
   for (const Rope& rope :
        {Rope{9, 64, 64, 1.0f}, Rope{2, 128, 32, 1.0f}, Rope{3, 18, 18, 1.2f}, Rope{1, 16, 2, 1.0f}}) {
     const std::vector<float> inv_freq = inverse_frequencies(rope.rotary_dim, 10000);
