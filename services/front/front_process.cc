@@ -1,5 +1,6 @@
 #include "services/front/front_process.h"
 
+#include <google/protobuf/stubs/logging.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -7,6 +8,7 @@
 #include <future>
 #include <iostream>
 #include <optional>
+#include <string>
 
 #include "clients/options/command_line.h"
 #include "services/common/logging.h"
@@ -22,6 +24,9 @@ int run_front(int argc, const char* const* argv) {
   FrontConfig config;
   if (const auto exit_code = parse_front_config(argc, argv, config)) return *exit_code;
   service::start_logging("ete-front", config.service.log_level);
+  // protobuf reports every message that does not parse; clients are told, the log need not be.
+  google::protobuf::SetLogHandler([](google::protobuf::LogLevel /*level*/, const char* /*file*/, int /*line*/,
+                                     const std::string& message) { spdlog::debug("protobuf: {}", message); });
   try {
     std::promise<void> stop;
     const service::StopSignal stop_signal([&stop](int /*signal*/) { stop.set_value(); });

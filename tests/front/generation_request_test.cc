@@ -38,7 +38,7 @@ class WrongRequest : public ::testing::TestWithParam<Row> {};
 
 TEST_P(WrongRequest, IsRefusedByName) {
   Request request;
-  request.set_text("hello");
+  request.set_text(std::string("hello"));
   const ServedModel model = byte_model();
   ASSERT_NO_THROW(validate(request, model));
   GetParam().spoil(request);
@@ -54,13 +54,13 @@ TEST_P(WrongRequest, IsRefusedByName) {
 INSTANTIATE_TEST_SUITE_P(
     Table, WrongRequest,
     ::testing::Values(
-        Row{"empty name", [](Request& r) { r.set_request_id(""); }, {"request_id", "0 bytes", "1 to 128"}},
+        Row{"empty name", [](Request& r) { r.set_request_id(std::string("")); }, {"request_id", "0 bytes", "1 to 128"}},
         Row{"long name", [](Request& r) { r.set_request_id(std::string(129, 'a')); }, {"request_id", "129 bytes"}},
-        Row{"name with newline", [](Request& r) { r.set_request_id("a\nb"); }, {"request_id", "\\x0a", "ASCII"}},
-        Row{"name with DEL", [](Request& r) { r.set_request_id("\x7f"); }, {"request_id", "\\x7f"}},
-        Row{"name beyond ASCII", [](Request& r) { r.set_request_id("é"); }, {"request_id", "\\xc3\\xa9"}},
-        Row{"other model", [](Request& r) { r.set_model("gpt"); }, {"model", "\"gpt\"", "\"toy\""}},
-        Row{"empty model", [](Request& r) { r.set_model(""); }, {"model", "\"\""}},
+        Row{"name with newline", [](Request& r) { r.set_request_id(std::string("a\nb")); }, {"request_id", "\\x0a", "ASCII"}},
+        Row{"name with DEL", [](Request& r) { r.set_request_id(std::string("\x7f")); }, {"request_id", "\\x7f"}},
+        Row{"name beyond ASCII", [](Request& r) { r.set_request_id(std::string("é")); }, {"request_id", "\\xc3\\xa9"}},
+        Row{"other model", [](Request& r) { r.set_model(std::string("gpt")); }, {"model", "\"gpt\"", "\"toy\""}},
+        Row{"empty model", [](Request& r) { r.set_model(std::string("")); }, {"model", "\"\""}},
         Row{"no prompt", [](Request& r) { r.clear_text(); }, {"prompt", "text or tokens"}},
         Row{"empty tokens", [](Request& r) { r.mutable_tokens(); }, {"tokens.ids", "at least one"}},
         Row{"negative token", [](Request& r) { r.mutable_tokens()->add_ids(-1); }, {"tokens.ids[0]", "-1", "[0, 300)"}},
@@ -84,7 +84,7 @@ INSTANTIATE_TEST_SUITE_P(
             {"parse_special", "text"}},
         Row{"text of no token",
             [](Request& r) {
-              r.set_text("");
+              r.set_text(std::string(""));
               r.set_add_special(false);
             },
             {"text", "at least one token"}},
@@ -94,7 +94,7 @@ INSTANTIATE_TEST_SUITE_P(
               for (int i = 0; i < 65; ++i) r.mutable_tokens()->add_ids(i);
             },
             {"tokens.ids", "65", "64"}},
-        Row{"text that is not UTF-8", [](Request& r) { r.set_text("ab\xFF"); }, {"UTF-8", "2"}},
+        Row{"text that is not UTF-8", [](Request& r) { r.set_text(std::string("ab\xFF")); }, {"UTF-8", "2"}},
         Row{"negative temperature", [](Request& r) { r.mutable_sampling()->set_temperature(-0.5f); },
             {"sampling.temperature", "-0.5", "at least 0"}},
         Row{"NaN temperature", [](Request& r) { r.mutable_sampling()->set_temperature(NAN); },
@@ -136,16 +136,16 @@ INSTANTIATE_TEST_SUITE_P(
             {"sampling.logit_bias[5]", "inf", "-infinity"}},
         Row{"negative max_tokens", [](Request& r) { r.mutable_stopping()->set_max_tokens(-1); },
             {"stopping.max_tokens", "-1", "at least 0"}},
-        Row{"empty stop", [](Request& r) { r.mutable_stopping()->add_stop(""); }, {"stopping.stop[0]", "0 bytes"}},
+        Row{"empty stop", [](Request& r) { r.mutable_stopping()->add_stop(std::string("")); }, {"stopping.stop[0]", "0 bytes"}},
         Row{"long stop",
             [](Request& r) {
-              r.mutable_stopping()->add_stop("ok");
+              r.mutable_stopping()->add_stop(std::string("ok"));
               r.mutable_stopping()->add_stop(std::string(1025, 'a'));
             },
             {"stopping.stop[1]", "1025 bytes", "1024"}},
         Row{"too many stops",
             [](Request& r) {
-              for (int i = 0; i < 65; ++i) r.mutable_stopping()->add_stop("x");
+              for (int i = 0; i < 65; ++i) r.mutable_stopping()->add_stop(std::string("x"));
             },
             {"stopping.stop", "65", "64"}},
         Row{"stop token past the vocabulary", [](Request& r) { r.mutable_stopping()->add_stop_token_ids(300); },
@@ -164,7 +164,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(Request, DefaultsAreTheProtocols) {
   Request request;
-  request.set_text("<eos>");
+  request.set_text(std::string("<eos>"));
   const GenerationRequest valid = validate(request, byte_model());
   EXPECT_EQ(valid.prompt_ids, (std::vector<int32_t>{256, '<', 'e', 'o', 's', '>'}));
   EXPECT_EQ(valid.sampling.temperature, 1);
@@ -181,9 +181,9 @@ TEST(Request, DefaultsAreTheProtocols) {
 
 TEST(Request, EdgesOfTheRangesAreAccepted) {
   Request request;
-  request.set_request_id("!~ ");
-  request.set_model("toy");
-  request.set_text("a<eos>");
+  request.set_request_id(std::string("!~ "));
+  request.set_model(std::string("toy"));
+  request.set_text(std::string("a<eos>"));
   request.set_add_special(false);
   request.set_parse_special(true);
   v1::Sampling& sampling = *request.mutable_sampling();

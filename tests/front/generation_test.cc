@@ -65,8 +65,8 @@ std::shared_ptr<const ServedModel> byte_model() {
   return model;
 }
 
-struct Run {
-  explicit Run(GenerationRequest request, ToyModel toy_model = {})
+struct Dialogue {
+  explicit Dialogue(GenerationRequest request, ToyModel toy_model = {})
       : toy(std::move(toy_model)), session(toy), generation(byte_model(), std::move(request), sink, session) {
     generation.start();
   }
@@ -103,16 +103,16 @@ ToyModel scripted(const std::string& prompt, const std::string& text) {
   return model;
 }
 
-Run run_script(const std::string& text, GenerationRequest request) {
+Dialogue run_script(const std::string& text, GenerationRequest request) {
   request.sampling.temperature = 0;
-  return Run(std::move(request), scripted("p", text));
+  return Dialogue(std::move(request), scripted("p", text));
 }
 
 TEST(Generation, PromptInfoFirstPiecesThenFinish) {
   GenerationRequest request = request_for("hello");
   request.max_tokens = 5;
   request.cache_salt = "reuse";
-  Run run(request);
+  Dialogue run(request);
   const v1::SessionRequest open = run.session.requests.front();
   EXPECT_EQ(open.open().prompt_ids_size(), 5);
   EXPECT_EQ(open.open().cache_salt(), "reuse");
@@ -143,7 +143,7 @@ TEST(Generation, TheSameSeedGivesTheSameTextAndAnotherSeedAnother) {
     GenerationRequest request = request_for("x");
     request.sampling.seed = seed;
     request.max_tokens = 30;
-    Run run(request);
+    Dialogue run(request);
     run.pump();
     texts.insert(run.sink.text());
   }
@@ -160,7 +160,7 @@ TEST(Generation, PresencePenaltySpreadsTheOutput) {
     ToyModel model;
     model.favourite = [](const auto&) { return 'q'; };
     model.lead = -20;
-    Run run(request, model);
+    Dialogue run(request, model);
     run.pump();
     const std::string text = run.sink.text();
     return std::set<char>(text.begin(), text.end()).size();
@@ -172,7 +172,7 @@ TEST(Generation, PresencePenaltySpreadsTheOutput) {
 TEST(Generation, EndsBeforeAStopString) {
   GenerationRequest request = request_for("p");
   request.stops = {"STOP", "nothing"};
-  Run run = run_script("before ST STOP after", request);
+  Dialogue run = run_script("before ST STOP after", request);
   run.pump();
   EXPECT_EQ(run.sink.text(), "before ST ");
   EXPECT_EQ(run.sink.finish().reason(), v1::FINISH_REASON_STOP_STRING);
@@ -190,7 +190,7 @@ TEST(Generation, EndsBeforeAStopString) {
 TEST(Generation, WhatWasHeldBackComesOutAtTheEnd) {
   GenerationRequest request = request_for("p");
   request.stops = {"STOP"};
-  Run run = run_script("all STO", request);
+  Dialogue run = run_script("all STO", request);
   run.pump();
   EXPECT_EQ(run.sink.text(), "all STO");
   EXPECT_EQ(run.sink.finish().reason(), v1::FINISH_REASON_STOP_TOKEN);
@@ -199,7 +199,7 @@ TEST(Generation, WhatWasHeldBackComesOutAtTheEnd) {
 
 TEST(Generation, PiecesHoldWholeCharacters) {
   GenerationRequest request = request_for("p");
-  Run run = run_script("a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80z", request);
+  Dialogue run = run_script("a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80z", request);
   run.pump();
   std::vector<std::string> pieces;
   for (const auto& reply : run.sink.replies) {
@@ -212,7 +212,7 @@ TEST(Generation, PiecesHoldWholeCharacters) {
 TEST(Generation, AStopThatEndsInsideACharacterLeavesNoHalf) {
   GenerationRequest request = request_for("p");
   request.stops = {"\xA9!"};
-  Run run = run_script("caf\xC3\xA9! more", request);
+  Dialogue run = run_script("caf\xC3\xA9! more", request);
   run.pump();
   EXPECT_EQ(run.sink.text(), "caf");
   EXPECT_EQ(run.sink.finish().reason(), v1::FINISH_REASON_STOP_STRING);
@@ -221,7 +221,7 @@ TEST(Generation, AStopThatEndsInsideACharacterLeavesNoHalf) {
 TEST(Generation, AnUnfinishedCharacterAtTheEndIsReplaced) {
   GenerationRequest request = request_for("p");
   request.max_tokens = 2;
-  Run run = run_script("a\xC3", request);
+  Dialogue run = run_script("a\xC3", request);
   run.pump();
   EXPECT_EQ(run.sink.text(), "a\xEF\xBF\xBD");
 }
@@ -230,14 +230,14 @@ TEST(Generation, EndOfTextCanBeIgnoredButNotTheClientsOwn) {
   GenerationRequest request = request_for("p");
   request.ignore_eos = true;
   request.max_tokens = 4;
-  Run run = run_script("ab", request);
+  Dialogue run = run_script("ab", request);
   run.pump();
   EXPECT_EQ(run.sink.finish().reason(), v1::FINISH_REASON_LENGTH);
   EXPECT_EQ(run.sink.ids(), (std::vector<int32_t>{'a', 'b', 257, 257}));
   EXPECT_EQ(run.sink.text(), "ab");
 
   request.stop_token_ids = {'b'};
-  Run own = run_script("abc", request);
+  Dialogue own = run_script("abc", request);
   own.pump();
   EXPECT_EQ(own.sink.finish().reason(), v1::FINISH_REASON_STOP_TOKEN);
   EXPECT_EQ(own.sink.finish().stop_token_id(), 'b');
@@ -248,7 +248,7 @@ TEST(Generation, EndOfTextCanBeIgnoredButNotTheClientsOwn) {
 TEST(Generation, ZeroTokensOnlyReadsThePrompt) {
   GenerationRequest request = request_for("p");
   request.max_tokens = 0;
-  Run run(request);
+  Dialogue run(request);
   EXPECT_EQ(run.session.requests.front().open().wanted().rows(), v1::Wanted::NONE);
   run.pump();
   EXPECT_EQ(run.sink.replies.size(), 2u);
@@ -257,13 +257,13 @@ TEST(Generation, ZeroTokensOnlyReadsThePrompt) {
 }
 
 TEST(Generation, EndsWhenTheContextIsFull) {
-  Run run(request_for(std::string(60, 'x')));
+  Dialogue run(request_for(std::string(60, 'x')));
   run.pump();
   EXPECT_EQ(run.sink.finish().reason(), v1::FINISH_REASON_CONTEXT_FULL);
   EXPECT_EQ(run.sink.finish().generated_tokens(), 4);
   EXPECT_EQ(run.session.toy.ids.size(), 63u);  // the last token needs no pass
 
-  Run full(request_for(std::string(64, 'x')));
+  Dialogue full(request_for(std::string(64, 'x')));
   full.pump();
   EXPECT_EQ(full.sink.finish().reason(), v1::FINISH_REASON_CONTEXT_FULL);
   EXPECT_EQ(full.sink.finish().generated_tokens(), 0);
@@ -275,7 +275,7 @@ TEST(Generation, LogprobsComeWithEveryToken) {
     request.sampling.temperature = temperature;
     request.logprobs = 3;
     request.max_tokens = 4;
-    Run run(request);
+    Dialogue run(request);
     run.pump();
     int tokens = 0;
     for (const auto& reply : run.sink.replies) {
@@ -301,7 +301,7 @@ TEST(Generation, FetchesTheRowWhenTheBestDoNotTell) {
   for (int32_t id = 97; id <= 122; ++id) request.sampling.logit_bias.emplace_back(id, -500.0f);
   for (int32_t id = 0; id < 60; ++id) request.sampling.logit_bias.emplace_back(id, -500.0f);
   request.max_tokens = 2;
-  Run run(request);
+  Dialogue run(request);
   run.pump();
   EXPECT_EQ(run.sink.finish().timings().full_rows_fetched(), 1);  // then more is asked for
   EXPECT_EQ(run.sink.ids(), (std::vector<int32_t>{60, 60}));
@@ -310,7 +310,7 @@ TEST(Generation, FetchesTheRowWhenTheBestDoNotTell) {
 TEST(Generation, PausesWhileTheSinkIsFull) {
   GenerationRequest request = request_for("p");
   request.max_tokens = 10;
-  Run run(request);
+  Dialogue run(request);
   run.sink.full = true;
   run.pump();
   EXPECT_EQ(run.sink.ids().size(), 1u);
@@ -326,7 +326,7 @@ TEST(Generation, PausesWhileTheSinkIsFull) {
 }
 
 TEST(Generation, CancelEndsTheSessionAtOnce) {
-  Run run(request_for("p"));
+  Dialogue run(request_for("p"));
   run.pump(3);
   const size_t before = run.sink.replies.size();
   run.generation.cancel(FrontError(FrontErrorCode::cancelled, "gone"));
@@ -338,7 +338,7 @@ TEST(Generation, CancelEndsTheSessionAtOnce) {
 }
 
 TEST(Generation, TheWorkersEndIsTheRequestsEnd) {
-  Run run(request_for("p"));
+  Dialogue run(request_for("p"));
   run.pump(3);
   run.generation.on_session_end(FrontError(FrontErrorCode::unavailable, "worker gone"));
   EXPECT_EQ(run.sink.error->code(), FrontErrorCode::unavailable);
@@ -346,18 +346,18 @@ TEST(Generation, TheWorkersEndIsTheRequestsEnd) {
 }
 
 TEST(Generation, AnAnswerThatDoesNotFitIsAnInternalError) {
-  Run rows(request_for("p"));
+  Dialogue rows(request_for("p"));
   v1::SessionReply reply;
   reply.mutable_step_result()->set_length(1);
   rows.generation.on_session_reply(reply);
   EXPECT_EQ(rows.sink.error->code(), FrontErrorCode::internal);
   EXPECT_TRUE(rows.session.cancelled);
 
-  Run empty(request_for("p"));
+  Dialogue empty(request_for("p"));
   empty.generation.on_session_reply({});
   EXPECT_EQ(empty.sink.error->code(), FrontErrorCode::internal);
 
-  Run row(request_for("p"));
+  Dialogue row(request_for("p"));
   v1::SessionReply full_row;
   full_row.mutable_full_row()->set_logits("abc");
   row.generation.on_session_reply(full_row);

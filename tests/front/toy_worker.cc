@@ -28,7 +28,7 @@ class ToyWorker::Service : public v1::Engine::Service {
         }
         v1::SessionReply opened;
         opened.mutable_opened()->set_session(1);
-        opened.mutable_opened()->set_context(64);
+        opened.mutable_opened()->set_context(options_.context);
         stream->Write(opened);
       }
       std::this_thread::sleep_for(options_.step_time);
@@ -50,7 +50,7 @@ class ToyWorker::Service : public v1::Engine::Service {
     info.mutable_info()->set_name(options_.name);
     info.mutable_info()->set_architecture("toy");
     info.mutable_info()->set_vocab_size(options_.vocab_size);
-    info.mutable_info()->set_context(64);
+    info.mutable_info()->set_context(options_.context);
     info.mutable_info()->add_eos_token_ids(257);
     info.mutable_info()->set_tokenizer_sha256(options_.wrong_digest ? std::string(32, 'x') : digest.finish());
     info.mutable_info()->set_plan_json("{}");

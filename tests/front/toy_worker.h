@@ -19,6 +19,7 @@ class ToyWorker {
     std::string name = "toy";
     std::string worker_id = "worker-1";
     int32_t vocab_size = ToyModel::kVocab;
+    int64_t context = 64;
     std::chrono::milliseconds step_time{0};
     bool wrong_digest = false;
     bool loading = false;
