@@ -78,12 +78,6 @@ struct Simd {
   }
   static F as_f32(I a) { return _mm512_castsi512_ps(a); }
   static F to_f32(I a) { return _mm512_cvtepi32_ps(a); }
-  static F u8_to_f32(const uint8_t* from) {
-    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
-  }
-  static F i8_to_f32(const uint8_t* from) {
-    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
-  }
 
   // 4 x 4 within each 128 bits.
   static void transpose4(F* v) {

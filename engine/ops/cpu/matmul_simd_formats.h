@@ -39,7 +39,8 @@ struct W4 {
   static constexpr int kBlockBytes = 16 * cols / 2 + 32 + (has_min ? 32 : 0);
   static constexpr int kHeaderBytes = 0;
   static constexpr bool kMin = has_min;
-  static constexpr bool kNibbles = true;
+  static constexpr XLayout kLayout = XLayout::nibbles;
+  static constexpr bool kPairedGroups = false;
   static constexpr int kZero = zero;
 
   static void scales(const uint8_t*, const uint8_t* block, Scales* out) {
@@ -48,13 +49,12 @@ struct W4 {
     if (has_min) load_f16_rows(scale + 32, out->min);
   }
   // Low nibbles are columns 0..15, high ones 16..31.
-  template <int step>
-  static I nibbles(const uint8_t* block, int group, int row) {
-    return Simd::load_rows<16 * step>(block + 256 * group + 16 * row);
+  static void decode_bytes(const uint8_t* block, int group, int row, I* nibbles, I*) {
+    *nibbles = Simd::load_rows<16>(block + 256 * group + 16 * row);
   }
   template <int step>
   static void bytes(const uint8_t* block, int group, int row, I* low, I* high) {
-    const I packed = nibbles<step>(block, group, row);
+    const I packed = Simd::load_rows<16 * step>(block + 256 * group + 16 * row);
     *low = low_nibbles(packed);
     *high = high_nibbles(packed);
   }
@@ -67,7 +67,8 @@ struct W8 {
   static constexpr int kBlockBytes = 512 + (scale_per_row ? 0 : 32);
   static constexpr int kHeaderBytes = scale_per_row ? 64 : 0;
   static constexpr bool kMin = false;
-  static constexpr bool kNibbles = false;
+  static constexpr XLayout kLayout = XLayout::bytes;
+  static constexpr bool kPairedGroups = false;
   static constexpr int kZero = 128;
 
   static void scales(const uint8_t* panel, const uint8_t* block, Scales* out) {
@@ -83,7 +84,16 @@ struct W8 {
     *low = Simd::xor_(Simd::load_rows<16 * step>(block + 16 * row), sign);
     *high = Simd::xor_(Simd::load_rows<16 * step>(block + 256 + 16 * row), sign);
   }
+  static void decode_bytes(const uint8_t* block, int group, int row, I* low, I* high) {
+    bytes<1>(block, group, row, low, high);
+  }
 };
+
+// One 16- or 32-bit field of each of 16 rows.
+template <class Field>
+inline void gather_rows(const uint8_t* from, int row_bytes, Field* to /*[16]*/) {
+  for (int row = 0; row < 16; ++row) std::memcpy(&to[row], from + row * row_bytes, sizeof(Field));
+}
 
 struct Q5_1 {
   static constexpr int kCols = 32;
@@ -92,15 +102,14 @@ struct Q5_1 {
   static constexpr int kBlockBytes = 16 * kRowBytes;
   static constexpr int kHeaderBytes = 0;
   static constexpr bool kMin = true;
-  static constexpr bool kNibbles = false;
+  static constexpr XLayout kLayout = XLayout::bytes;
+  static constexpr bool kPairedGroups = false;
   static constexpr int kZero = 0;
 
   static void scales(const uint8_t*, const uint8_t* block, Scales* out) {
     alignas(64) uint16_t scale[16], min[16];
-    for (int row = 0; row < 16; ++row) {
-      std::memcpy(&scale[row], block + row * kRowBytes, 2);
-      std::memcpy(&min[row], block + row * kRowBytes + 2, 2);
-    }
+    gather_rows(block, kRowBytes, scale);
+    gather_rows(block + 2, kRowBytes, min);
     load_f16_rows(reinterpret_cast<const uint8_t*>(scale), out->scale);
     load_f16_rows(reinterpret_cast<const uint8_t*>(min), out->min);
   }
@@ -119,41 +128,42 @@ struct Q5_1 {
     *low = Simd::or_(low_nibbles(packed), sixteen_where(Simd::shuffle_8(fifth, kLowBytes)));
     *high = Simd::or_(high_nibbles(packed), sixteen_where(Simd::shuffle_8(fifth, kHighBytes)));
   }
+  static void decode_bytes(const uint8_t* block, int group, int row, I* low, I* high) {
+    bytes<1>(block, group, row, low, high);
+  }
 };
 
-// q4_k and q5_k share their scales and mins.
+// q4_k and q5_k share their scales and mins: twelve bytes of 6-bit fields, as three words for all groups at
+// once.
 template <int row_bytes>
 struct KScales {
   static void scales(const uint8_t*, const uint8_t* block, Scales* out) {
     alignas(64) uint16_t d[16], dmin[16];
-    alignas(64) uint8_t scale[8][16], min[8][16];
-    for (int row = 0; row < 16; ++row) {
-      const uint8_t* from = block + row * row_bytes;
-      std::memcpy(&d[row], from, 2);
-      std::memcpy(&dmin[row], from + 2, 2);
-      // Twelve bytes as three words: four scales or mins at a time.
-      uint32_t words[3];
-      std::memcpy(words, from + 4, 12);
-      const uint32_t low_scales = words[0] & 0x3f3f3f3fu;
-      const uint32_t low_mins = words[1] & 0x3f3f3f3fu;
-      const uint32_t high_scales = (words[2] & 0x0f0f0f0fu) | ((words[0] >> 2) & 0x30303030u);
-      const uint32_t high_mins = ((words[2] >> 4) & 0x0f0f0f0fu) | ((words[1] >> 2) & 0x30303030u);
-      for (int j = 0; j < 4; ++j) {
-        scale[j][row] = static_cast<uint8_t>(low_scales >> (8 * j));
-        scale[j + 4][row] = static_cast<uint8_t>(high_scales >> (8 * j));
-        min[j][row] = static_cast<uint8_t>(low_mins >> (8 * j));
-        min[j + 4][row] = static_cast<uint8_t>(high_mins >> (8 * j));
-      }
+    alignas(64) uint32_t words[3][16];
+    gather_rows(block, row_bytes, d);
+    gather_rows(block + 2, row_bytes, dmin);
+    for (int i = 0; i < 3; ++i) gather_rows(block + 4 + 4 * i, row_bytes, words[i]);
+    for (int first = 0; first < 16; first += Simd::kLanes) {
+      const I w0 = Simd::load_words(words[0] + first), w1 = Simd::load_words(words[1] + first);
+      const I w2 = Simd::load_words(words[2] + first);
+      const F unit = Simd::load_f16(d + first);
+      const F negative_min_unit = Simd::sub(Simd::zero(), Simd::load_f16(dmin + first));
+      put_fields(unit, w0, top_bits(w0, w2), out->scale + first);
+      put_fields(negative_min_unit, w1, top_bits(w1, Simd::shift_right_32(w2, 4)), out->min + first);
     }
-    for (int h = 0; h < kHalves; ++h) {
-      const int first = h * Simd::kLanes;
-      const F scale_unit = Simd::load_f16(d + first);
-      const F min_unit = Simd::sub(Simd::zero(), Simd::load_f16(dmin + first));
-      for (int group = 0; group < 8; ++group) {
-        Simd::store(out->scale + 16 * group + first,
-                    Simd::mul(scale_unit, Simd::u8_to_f32(scale[group] + first)));
-        Simd::store(out->min + 16 * group + first, Simd::mul(min_unit, Simd::u8_to_f32(min[group] + first)));
-      }
+  }
+
+ private:
+  // Fields 4 to 7: four low bits of each byte of `low`, and the two top bits of each of `top`.
+  static I top_bits(I top, I low) {
+    return Simd::or_(Simd::and_(low, Simd::set1_8(0x0f)),
+                     Simd::and_(Simd::shift_right_32(top, 2), Simd::set1_8(0x30)));
+  }
+  static void put_fields(F unit, I first_four, I last_four, float* to) {
+    for (int group = 0; group < 8; ++group) {
+      const I four = group < 4 ? first_four : last_four;
+      const I field = Simd::and_(Simd::shift_right_32(four, 8 * (group % 4)), Simd::set1_32(0x3f));
+      Simd::store(to + 16 * group, Simd::mul(unit, Simd::to_f32(field)));
     }
   }
 };
@@ -165,9 +175,16 @@ struct Q4K : KScales<144> {
   static constexpr int kBlockBytes = 16 * kRowBytes;
   static constexpr int kHeaderBytes = 0;
   static constexpr bool kMin = true;
-  static constexpr bool kNibbles = false;
+  static constexpr XLayout kLayout = XLayout::bytes;
+  static constexpr bool kPairedGroups = true;
   static constexpr int kZero = 0;
 
+  // Low nibbles are the even group's, high ones the next's.
+  static void decode_bytes(const uint8_t* block, int group, int row, I* first, I* second) {
+    const uint8_t* from = block + row * kRowBytes + 16 + 32 * (group / 2);
+    *first = Simd::load_rows<kRowBytes>(from);
+    *second = Simd::load_rows<kRowBytes>(from + 16);
+  }
   template <int step>
   static void bytes(const uint8_t* block, int group, int row, I* low, I* high) {
     const uint8_t* from = block + row * kRowBytes + 16 + 32 * (group / 2);
@@ -185,7 +202,8 @@ struct Q5K : KScales<176> {
   static constexpr int kBlockBytes = 16 * kRowBytes;
   static constexpr int kHeaderBytes = 0;
   static constexpr bool kMin = true;
-  static constexpr bool kNibbles = false;
+  static constexpr XLayout kLayout = XLayout::bytes;
+  static constexpr bool kPairedGroups = false;
   static constexpr int kZero = 0;
 
   template <int step>
@@ -200,6 +218,9 @@ struct Q5K : KScales<176> {
     *low = join(Simd::load_rows<kRowBytes * step>(from), Simd::load_rows<kRowBytes * step>(fifth));
     *high = join(Simd::load_rows<kRowBytes * step>(from + 16), Simd::load_rows<kRowBytes * step>(fifth + 16));
   }
+  static void decode_bytes(const uint8_t* block, int group, int row, I* low, I* high) {
+    bytes<1>(block, group, row, low, high);
+  }
 };
 
 struct Q6K {
@@ -209,22 +230,21 @@ struct Q6K {
   static constexpr int kBlockBytes = 16 * kRowBytes;
   static constexpr int kHeaderBytes = 0;
   static constexpr bool kMin = false;
-  static constexpr bool kNibbles = false;
+  static constexpr XLayout kLayout = XLayout::bytes;
+  static constexpr bool kPairedGroups = false;
   static constexpr int kZero = 32;
 
   static void scales(const uint8_t*, const uint8_t* block, Scales* out) {
     alignas(64) uint16_t d[16];
-    alignas(64) uint8_t scale[16][16];
-    for (int row = 0; row < 16; ++row) {
-      const uint8_t* from = block + row * kRowBytes;
-      std::memcpy(&d[row], from + 208, 2);
-      for (int group = 0; group < 16; ++group) scale[group][row] = from[192 + group];
-    }
-    for (int h = 0; h < kHalves; ++h) {
-      const int first = h * Simd::kLanes;
+    alignas(64) uint32_t words[4][16];
+    gather_rows(block + 208, kRowBytes, d);
+    for (int i = 0; i < 4; ++i) gather_rows(block + 192 + 4 * i, kRowBytes, words[i]);
+    for (int first = 0; first < 16; first += Simd::kLanes) {
       const F unit = Simd::load_f16(d + first);
       for (int group = 0; group < 16; ++group) {
-        Simd::store(out->scale + 16 * group + first, Simd::mul(unit, Simd::i8_to_f32(scale[group] + first)));
+        const I four = Simd::load_words(words[group / 4] + first);
+        const I scale = Simd::shift_right_signed_32(Simd::shift_left_32(four, 24 - 8 * (group % 4)), 24);
+        Simd::store(out->scale + 16 * group + first, Simd::mul(unit, Simd::to_f32(scale)));
       }
     }
   }
@@ -243,6 +263,9 @@ struct Q6K {
     *low = join(Simd::load_rows<kRowBytes * step>(nibbles), Simd::load_rows<kRowBytes * step>(pairs));
     *high =
         join(Simd::load_rows<kRowBytes * step>(nibbles + 16), Simd::load_rows<kRowBytes * step>(pairs + 16));
+  }
+  static void decode_bytes(const uint8_t* block, int group, int row, I* low, I* high) {
+    bytes<1>(block, group, row, low, high);
   }
 };
 

@@ -71,80 +71,87 @@ inline I half_words(I packed, int half) {
   return Simd::join_16(half == 0 ? packed : Simd::shift_right_32(packed, 16), Simd::set1_32(kIntegerBits));
 }
 
-// Vectors of rows whose sums one step carries on: enough independent chains to hide the latency of an
-// addition, and as many uses of each x as there are registers for.
-template <int m>
-constexpr int kTogether = m <= 2 ? 4 : 2;
+// Vectors of rows that one step carries on: enough independent chains to hide the latency of an addition, and
+// as many uses of each x as there are registers for. A pair of groups has twice the sums.
+template <class Format, int m>
+constexpr int kTogether = (m <= 2 ? 4 : 2) / (Format::kPairedGroups && m > 1 ? 2 : 1);
 
-// partial [rows, m] (+)= dot of fields of `bits` bits with m rows of x. x of field `index` of half `half` of
-// each word is x[column(half, index)].
-template <int bits, int zero, int m, bool first, class Column>
-inline void dot_fields(const I* packed /*[kTogether]*/, const float* x, int64_t x_stride, Column column,
+// partial [targets, n, m] (+)= dot of fields of `bits` bits of n vectors of rows with m rows of x. Field
+// `index` of half `half` of each word goes with x[column(half, index)], into target index % targets.
+template <int bits, int zero, int m, int n, int targets, bool first, class Column>
+inline void dot_fields(const I* packed /*[n]*/, const float* x, int64_t x_stride, Column column,
                        F (*partial)[m]) {
 #pragma GCC unroll 2
   for (int half = 0; half < 2; ++half) {
-    I words[kTogether<m>];
+    I words[n];
 #pragma GCC unroll 4
-    for (int v = 0; v < kTogether<m>; ++v) words[v] = half_words(packed[v], half);
+    for (int v = 0; v < n; ++v) words[v] = half_words(packed[v], half);
 #pragma GCC unroll 4
     for (int index = 0; index < 16 / bits; ++index) {
-      F w[kTogether<m>];
+      F w[n];
 #pragma GCC unroll 4
-      for (int v = 0; v < kTogether<m>; ++v) w[v] = integers<bits, zero>(words[v], index);
+      for (int v = 0; v < n; ++v) w[v] = integers<bits, zero>(words[v], index);
 #pragma GCC unroll 4
       for (int i = 0; i < m; ++i) {
         const F row = Simd::repeat4(x + i * x_stride + column(half, index));
 #pragma GCC unroll 4
-        for (int v = 0; v < kTogether<m>; ++v) {
-          partial[v][i] =
-              first && half + index == 0 ? Simd::mul(w[v], row) : Simd::fma(w[v], row, partial[v][i]);
+        for (int v = 0; v < n; ++v) {
+          F& sum = partial[index % targets * n + v][i];
+          sum = first && half == 0 && index < targets ? Simd::mul(w[v], row) : Simd::fma(w[v], row, sum);
         }
       }
     }
   }
 }
 
-template <int m>
-inline void add_scaled(const float* scale, const F (*partial)[m], F (*sum)[m]) {
+// sum [n, m] += partial [n, m], each times its row's scale and `unit`.
+template <int m, int n>
+inline void add_scaled(const float* scale, float unit, const F (*partial)[m], F (*sum)[m]) {
 #pragma GCC unroll 4
-  for (int v = 0; v < kTogether<m>; ++v) {
-    const F of_rows = Simd::spread_rows(scale + v * Simd::kRows);
+  for (int v = 0; v < n; ++v) {
+    F of_rows = Simd::spread_rows(scale + v * Simd::kRows);
+    if (unit != 1.0f) of_rows = Simd::mul(of_rows, Simd::set1(unit));
 #pragma GCC unroll 4
     for (int i = 0; i < m; ++i) sum[v][i] = Simd::fma(of_rows, partial[v][i], sum[v][i]);
   }
 }
 
-// sum [kTogether, m] += scaled dot of columns [32 group, 32 group + 32) of a block, for kTogether vectors of
-// rows.
+// sum [n, m] += scaled dot of group `group` of 32 columns of a block, or of that and the next, for n =
+// kTogether vectors of rows.
 template <class Format, int m>
 inline void add_group(const uint8_t* block, const Scales& scales, int group, int row, const float* x,
                       int64_t x_stride, F (*sum)[m]) {
+  constexpr int n = kTogether<Format, m>;
+  constexpr int kZero = Format::kZero;
   const float* scale = scales.scale + 32 / Format::kScaleCols * group * 16 + row;
-  F partial[kTogether<m>][m];
-  I low[kTogether<m>];
-  if constexpr (Format::kNibbles) {
+  F partial[(Format::kPairedGroups ? 2 : 1) * n][m];
+  I first[n], second[n];
 #pragma GCC unroll 4
-    for (int v = 0; v < kTogether<m>; ++v) {
-      low[v] = Format::template nibbles<1>(block, group, row + v * Simd::kRows);
-    }
+  for (int v = 0; v < n; ++v) {
+    Format::decode_bytes(block, group, row + v * Simd::kRows, &first[v], &second[v]);
+  }
+  if constexpr (Format::kPairedGroups) {
+    const auto column = [](int half, int index) { return 32 * (index % 2) + 8 * half + 4 * (index / 2); };
+    dot_fields<4, kZero, m, n, 2, true>(first, x, x_stride, column, partial);
+    dot_fields<4, kZero, m, n, 2, false>(second, x + 16, x_stride, column, partial);
+    add_scaled<m, n>(scale, 1.0f, partial, sum);
+    add_scaled<m, n>(scale + 16, 0x1p-4f, partial + n, sum);
+    return;
+  }
+  if constexpr (Format::kLayout == XLayout::nibbles) {
     const auto column = [](int half, int index) { return 16 * (index % 2) + 8 * half + 4 * (index / 2); };
-    dot_fields<4, Format::kZero, m, true>(low, x, x_stride, column, partial);
+    dot_fields<4, kZero, m, n, 1, true>(first, x, x_stride, column, partial);
   } else {
-    I high[kTogether<m>];
-#pragma GCC unroll 4
-    for (int v = 0; v < kTogether<m>; ++v) {
-      Format::template bytes<1>(block, group, row + v * Simd::kRows, &low[v], &high[v]);
-    }
-    const auto column = [](int half, int index) { return 8 * half + 4 * index; };
-    dot_fields<8, Format::kZero, m, true>(low, x, x_stride, column, partial);
     constexpr bool kTwoScales = Format::kScaleCols == 16;
+    const auto column = [](int half, int index) { return 8 * half + 4 * index; };
+    dot_fields<8, kZero, m, n, 1, true>(first, x, x_stride, column, partial);
     if constexpr (kTwoScales) {
-      add_scaled<m>(scale, partial, sum);
+      add_scaled<m, n>(scale, 1.0f, partial, sum);
       scale += 16;
     }
-    dot_fields<8, Format::kZero, m, kTwoScales>(high, x + 16, x_stride, column, partial);
+    dot_fields<8, kZero, m, n, 1, kTwoScales>(second, x + 16, x_stride, column, partial);
   }
-  add_scaled<m>(scale, partial, sum);
+  add_scaled<m, n>(scale, 1.0f, partial, sum);
 }
 
 template <class Format, int m>
@@ -161,9 +168,9 @@ void decode(const std::byte* panel, const DecodeInput& input, float* sums) {
   for (int64_t col = 0; col < input.cols; col += Format::kCols, block += Format::kBlockBytes) {
     Scales scales;
     Format::scales(bytes_of(panel), block, &scales);
-    for (int v = 0; v < kVectors; v += kTogether<m>) {
+    for (int v = 0; v < kVectors; v += kTogether<Format, m>) {
 #pragma GCC unroll 1
-      for (int group = 0; group < Format::kCols / 32; ++group) {
+      for (int group = 0; group < Format::kCols / 32; group += Format::kPairedGroups ? 2 : 1) {
         add_group<Format, m>(block, scales, group, v * Simd::kRows, input.x + col + 32 * group,
                              input.x_stride, sum + v);
       }
@@ -296,6 +303,37 @@ void decode_floats(const std::byte* panel, const DecodeInput& input, float* sums
   }
 }
 
+// f16 as it lies, (even, odd) columns of a row side by side: converted once, never taken apart.
+template <int m>
+void decode_f16(const std::byte* panel, const DecodeInput& input, float* sums) {
+  constexpr int kVectors = 2 * kHalves;
+  constexpr int kAtOnce = m <= 2 ? kVectors : 2;
+  for (int first = 0; first < kVectors; first += kAtOnce) {
+    F pairs[kAtOnce][m];
+    for (auto& of_rows : pairs) {
+      for (F& value : of_rows) value = Simd::zero();
+    }
+    const uint8_t* from = bytes_of(panel) + first * Simd::kLanes * 2;
+    for (int64_t k = 0; k < input.cols; k += 2, from += 64) {
+#pragma GCC unroll 4
+      for (int v = 0; v < kAtOnce; ++v) {
+        const F w = Simd::load_f16(from + v * Simd::kLanes * 2);
+#pragma GCC unroll 4
+        for (int i = 0; i < m; ++i) {
+          pairs[v][i] = Simd::fma(w, Simd::repeat2(input.x + i * input.x_stride + k), pairs[v][i]);
+        }
+      }
+    }
+    for (int v = 0; v < kAtOnce; v += 2) {
+      for (int i = 0; i < m; ++i) {
+        F even, odd;
+        Simd::split_pairs(pairs[v][i], pairs[v + 1][i], &even, &odd);
+        Simd::store(sums + i * kPanelRows + (first + v) / 2 * Simd::kLanes, Simd::add(even, odd));
+      }
+    }
+  }
+}
+
 template <class Format>
 void expand_floats(const std::byte* panel, int64_t col_begin, int64_t cols, float* tile) {
   for (int64_t k = 0; k < cols; k += 2) {
@@ -342,7 +380,7 @@ void multiply(const float* tile, const float* x, int64_t x_stride, int64_t cols,
 
 template <class Format>
 constexpr FormatKernels packed_kernels() {
-  return {.layout = Format::kNibbles ? XLayout::nibbles : XLayout::bytes,
+  return {.layout = Format::kLayout,
           .decode = {decode<Format, 1>, decode<Format, 2>, decode<Format, 3>, decode<Format, 4>},
           .expand = expand<Format>};
 }
@@ -355,9 +393,15 @@ constexpr FormatKernels float_kernels() {
           .expand = expand_floats<Format>};
 }
 
+constexpr FormatKernels f16_kernels() {
+  return {.layout = XLayout::natural,
+          .decode = {decode_f16<1>, decode_f16<2>, decode_f16<3>, decode_f16<4>},
+          .expand = expand_floats<F16>};
+}
+
 // In the order of WeightFormat.
 constexpr MatmulKernels kKernels = {
-    .formats = {float_kernels<F32>(), float_kernels<Bf16>(), float_kernels<F16>(), packed_kernels<W8<true>>(),
+    .formats = {float_kernels<F32>(), float_kernels<Bf16>(), f16_kernels(), packed_kernels<W8<true>>(),
                 packed_kernels<W8<false>>(), packed_kernels<W4<32, false, 8>>(),
                 packed_kernels<W4<32, true, 0>>(), packed_kernels<W4<128, false, 8>>(),
                 packed_kernels<Q5_1>(), packed_kernels<Q4K>(), packed_kernels<Q5K>(), packed_kernels<Q6K>()},
