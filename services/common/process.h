@@ -7,8 +7,9 @@
 
 namespace ete::service {
 
-// SIGTERM comes when the parent dies. Call from the main thread; `parent` is getppid() as early as the
-// process could ask. Throws std::runtime_error when the parent is already gone.
+// SIGTERM comes when the parent dies, or the thread of it that started this process. Call from the main
+// thread; `parent` is getppid() as early as the process could ask. Throws std::runtime_error when the parent
+// is already gone.
 void exit_with_parent(pid_t parent);
 
 // Bytes of RAM that the process occupies; 0 when /proc cannot be read.

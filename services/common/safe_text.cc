@@ -26,13 +26,15 @@ size_t character_bytes(std::string_view text) {
 std::string safe_text(std::string_view text, size_t max_bytes) {
   constexpr std::string_view kCut = "...";
   std::string safe;
+  size_t fits = 0;  // bytes of `safe`, whole characters, after which kCut has room
   for (size_t at = 0; at < text.size();) {
     const size_t bytes = character_bytes(text.substr(at));
     const auto first = static_cast<uint8_t>(text[at]);
     const std::string_view character = bytes == 0                      ? "?"
                                        : first < 0x20 || first == 0x7f ? " "
                                                                        : text.substr(at, bytes);
-    if (safe.size() + character.size() + kCut.size() > max_bytes) return safe.append(kCut);
+    if (safe.size() + kCut.size() <= max_bytes) fits = safe.size();
+    if (safe.size() + character.size() > max_bytes) return safe.substr(0, fits).append(kCut);
     safe += character;
     at += bytes == 0 ? 1 : bytes;
   }

@@ -238,6 +238,7 @@ bool SessionStream::encode(const Reply& reply) try {
   } else {
     message = to_reply(std::get<FullRow>(reply));
   }
+  write_buffer_.Clear();
   bool owned = false;
   return grpc::SerializationTraits<v1::SessionReply>::Serialize(message, &write_buffer_, &owned).ok();
 } catch (const std::bad_alloc&) {
