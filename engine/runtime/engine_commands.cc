@@ -10,7 +10,7 @@ void EngineImpl::process(OpenCommand& command) {
   try {
     open_session(command);
   } catch (const Error& error) {
-    sessions_.erase(command.id);
+    scheduler_.close(command.id);
     command.listener->on_error(error);
   }
 }
@@ -23,16 +23,18 @@ void EngineImpl::open_session(OpenCommand& command) {
   if (request.fork_of != 0) session->length = share_fork(request, session.get());
   check_open(request, session->length, {files_.config.vocab_size, placement_.context});
   const auto count = static_cast<int64_t>(request.prompt_ids.size());
-  kv_->check_room(session->length, session->length + count);
   if (count > 0) {
     session->wanted = std::move(request.wanted);
     begin_work(*session, command.submitted, std::move(request.prompt_ids), request.rows, 1);
   }
-  if (scheduler_.open(command.id, session->length, count) == Scheduler::Admission::refused) {
+  const Scheduler::Admission admission = scheduler_.open(command.id, session->length, count);
+  if (admission == Scheduler::Admission::refused) {
     throw Error(ErrorCode::resource_exhausted,
                 "sessions: " + std::to_string(scheduler_.active()) + " are active (--max-sessions) and " +
                     std::to_string(scheduler_.waiting()) + " wait already, the most that may");
   }
+  // One that waits gets its room when a place is free.
+  if (admission == Scheduler::Admission::admitted) kv_->check_room(session->length, session->length + count);
   sessions_[command.id] = std::move(session);
 }
 

@@ -232,7 +232,7 @@ class Planner {
                       ") and activations and " + byte_text(kv_page_bytes_) +
                       " of KV cache need more than the " + byte_text(host) + " of RAM that are free");
     }
-    p.kv_budget = kv_on_device_ > 0 ? kv_on_device_ : std::min(host - needed, kv_all_);
+    p.kv_budget = kv_on_device_ > 0 ? kv_on_device_ : host - needed;
     if (p.kv_budget < kv_all_) {
       note("KV cache is allocated as sessions grow: " + byte_text(p.kv_budget) + " hold " +
            std::to_string(p.kv_budget / kv_page_bytes_ * static_cast<uint64_t>(kKvTile)) +

@@ -111,22 +111,18 @@ TEST_P(BitIdentityTest, AcrossChunkLengths) {
 }
 
 TEST_P(BitIdentityTest, AcrossResidencyAndSlots) {
-  for (const char* resident : {"-1", "0", "1", "2"}) {
+  for (const int64_t resident : {-1, 0, 1, 2}) {
     for (const int slots : {2, 3, 4}) {
       SCOPED_TRACE(testing::Message() << resident << " resident, " << slots << " slots");
-      EngineOptions streamed = options();
-      streamed.resident_layers = resident;
-      streamed.slots = slots;
-      expect_same(streamed, {.poison_released_slots = true, .arena = ArenaMode::separate});
+      expect_same(with_residency(options(), resident, slots),
+                  {.poison_released_slots = true, .arena = ArenaMode::separate});
     }
   }
 }
 
 // A copy that takes longer than the layer's arithmetic: reading a slot too soon would read poison.
 TEST_P(BitIdentityTest, OverASlowLink) {
-  EngineOptions streamed = options();
-  streamed.resident_layers = "0";
-  streamed.slots = 2;
+  EngineOptions streamed = with_residency(options(), 0, 2);
   streamed.link_limit = uint64_t{64} << 20;
   expect_same(streamed, {.poison_released_slots = true});
 }
@@ -134,9 +130,7 @@ TEST_P(BitIdentityTest, OverASlowLink) {
 TEST_P(BitIdentityTest, AcrossHostShares) {
   for (const double share : {0.1, 0.5, 1.0}) {
     SCOPED_TRACE(share);
-    EngineOptions shared = options();
-    shared.resident_layers = "1";
-    shared.slots = 2;
+    EngineOptions shared = with_residency(options(), 1, 2);
     shared.host_share = share;
     expect_same(shared, {.poison_released_slots = true});
   }

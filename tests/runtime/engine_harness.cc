@@ -42,6 +42,12 @@ EngineOptions exact_options(const std::string& model) {
   return options;
 }
 
+EngineOptions with_residency(EngineOptions options, int64_t resident_layers, int slots) {
+  options.resident_layers = std::to_string(resident_layers);
+  options.slots = slots;
+  return options;
+}
+
 LogitsWanted want_full_row() {
   LogitsWanted wanted;
   wanted.full_row = true;

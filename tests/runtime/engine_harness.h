@@ -26,6 +26,8 @@ std::string model_path(const std::string& model);
 // Exact math and a KV cache of f32: what goldens are judged by.
 EngineOptions exact_options(const std::string& model);
 
+EngineOptions with_residency(EngineOptions options, int64_t resident_layers, int slots);
+
 using Rows = std::vector<std::vector<float>>;  // [rows][vocab]
 
 // Whole rows, one for each prompt id.

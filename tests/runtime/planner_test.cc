@@ -1,0 +1,168 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "tests/runtime/engine_harness.h"
+
+namespace ete::test {
+namespace {
+
+using testing::HasSubstr;
+
+EngineOptions options() {
+  EngineOptions options = exact_options("llama_gqa");
+  options.max_sessions = 2;
+  options.context = 1024;
+  return options;
+}
+
+std::string refusal(ErrorCode code, const EngineOptions& options) {
+  try {
+    Engine::plan_only(options);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code) << error.what();
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(Options, BadValuesNameFlagValueAndWhatIsAccepted) {
+  const auto refused = [](const std::function<void(EngineOptions&)>& spoil, const std::string& text,
+                          ErrorCode code = ErrorCode::invalid_argument) {
+    EngineOptions spoilt = options();
+    spoil(spoilt);
+    EXPECT_THAT(refusal(code, spoilt), HasSubstr(text));
+  };
+  refused([](auto& o) { o.model = ""; }, "--model");
+  refused([](auto& o) { o.device = "gpu"; }, "--device: 'gpu'; accepted: auto, cpu, cuda, cuda:N");
+  refused([](auto& o) { o.device = "cuda:x"; }, "--device: 'cuda:x'");
+  refused([](auto& o) { o.resident_layers = "many"; }, "--resident-layers: 'many'; accepted: auto, -1");
+  refused([](auto& o) { o.resident_layers = "-2"; }, "--resident-layers: '-2'");
+  refused([](auto& o) { o.resident_layers = "99"; }, "--resident-layers: '99'; accepted: auto, or -1 to");
+  refused([](auto& o) { o.slots = 1; }, "--slots: '1'; accepted: auto, or 2 to 1024");
+  refused([](auto& o) { o.math = "quick"; }, "--math: 'quick'; accepted: exact, fast");
+  refused([](auto& o) { o.kernels = "best"; }, "--kernels: 'best'; accepted:");
+  refused([](auto& o) { o.link_limit = 1; }, "--link-limit: '1'; accepted: at least 1M");
+  refused([](auto& o) { o.home = "disk"; }, "--home: 'disk'; accepted: pinned");
+  refused([](auto& o) { o.home = "mmap"; }, "--home: 'mmap'", ErrorCode::unsupported);
+  refused([](auto& o) { o.kv = "disk"; }, "--kv: 'disk'; accepted: auto, device, host");
+  refused([](auto& o) { o.kv_type = "f8"; }, "--kv-type: 'f8'; accepted: f32, f16, bf16");
+  refused([](auto& o) { o.vocab = "disk"; }, "--vocab: 'disk'; accepted: auto, device, host");
+  refused([](auto& o) { o.weights = "w2"; }, "--weights: 'w2'; accepted: auto, bf16, f16, f32, w8, w4");
+  refused([](auto& o) { o.max_sessions = 0; }, "--max-sessions: '0'; accepted: 1 to 1024");
+  refused([](auto& o) { o.context = 0; }, "--context: '0'");
+  refused([](auto& o) { o.context = 1 << 30; }, "--context: '1073741824'; accepted: 1 to");
+  refused([](auto& o) { o.chunk = 100; }, "--chunk: '100'; accepted: a multiple of 64");
+  refused([](auto& o) { o.host_share = 1.5; }, "--host-share: '1.5");
+  refused([](auto& o) { o.host_share = -0.5; }, "--host-share: '-0.5");
+  refused([](auto& o) { o.threads = -1; }, "--threads: '-1'");
+}
+
+TEST(Planner, EverythingIsResidentWithoutABudget) {
+  const Plan plan = Engine::plan_only(options());
+  EXPECT_EQ(plan.resident_layers, plan.layers);
+  EXPECT_EQ(plan.slots, 0);
+  EXPECT_EQ(plan.streamed_bytes_per_pass, 0u);
+  EXPECT_EQ(plan.kv_placement, "device");
+  EXPECT_GT(plan.home_bytes, plan.resident_bytes);
+  EXPECT_EQ(plan.chunk, 512);
+}
+
+TEST(Planner, ABudgetDecidesResidencyAndSlots) {
+  EngineOptions budgeted = options();
+  const Plan all = Engine::plan_only(budgeted);
+  const uint64_t layer = all.resident_bytes / static_cast<uint64_t>(all.layers);
+  const uint64_t kv = 2 * all.kv_bytes_per_session;
+  const uint64_t slack = 16 * 1024;
+  budgeted.chunk = all.chunk;
+  budgeted.vram_budget = all.activation_bytes + kv + all.resident_bytes + slack;
+  EXPECT_EQ(Engine::plan_only(budgeted).resident_layers, all.layers);
+  // A layer less than all: four slots do not leave room for more than they replace.
+  budgeted.vram_budget = all.activation_bytes + kv + 3 * layer + slack;
+  const Plan three = Engine::plan_only(budgeted);
+  EXPECT_EQ(three.slots, 3);
+  EXPECT_EQ(three.resident_layers, 0);
+  EXPECT_EQ(three.streamed_bytes_per_pass, all.resident_bytes);
+  EXPECT_LE(three.peak_device_bytes, budgeted.vram_budget);
+  budgeted.slots = 2;
+  const Plan two = Engine::plan_only(budgeted);
+  EXPECT_EQ(two.slots, 2);
+  EXPECT_EQ(two.resident_layers, 1);
+  EXPECT_LE(two.peak_device_bytes, budgeted.vram_budget);
+}
+
+TEST(Planner, RefusesWithTheFigureThatWouldFit) {
+  EngineOptions small = options();
+  const Plan all = Engine::plan_only(small);
+  small.chunk = all.chunk;
+  small.vram_budget = all.activation_bytes + 1024;
+  small.kv = "host";
+  EXPECT_THAT(refusal(ErrorCode::resource_exhausted, small), HasSubstr("--vram-budget"));
+  small.kv = "device";
+  small.vram_budget = all.activation_bytes + all.resident_bytes + all.kv_bytes_per_session + 16 * 1024;
+  small.resident_layers = "-1";
+  EXPECT_THAT(refusal(ErrorCode::resource_exhausted, small),
+              HasSubstr("--context 512 would fit, or --max-sessions 1"));
+  small.kv = "auto";
+  EXPECT_EQ(Engine::plan_only(small).kv_placement, "host");
+}
+
+TEST(Planner, SlotsThatDoNotFitAreRefusedWithTheFigure) {
+  EngineOptions slots = options();
+  const Plan all = Engine::plan_only(slots);
+  const uint64_t layer = all.resident_bytes / static_cast<uint64_t>(all.layers);
+  slots.chunk = all.chunk;
+  slots.kv = "host";
+  slots.resident_layers = "0";
+  slots.slots = 4;
+  slots.vram_budget = all.activation_bytes + 3 * layer + 8 * 1024;
+  EXPECT_THAT(refusal(ErrorCode::resource_exhausted, slots), HasSubstr("(3 would fit)"));
+}
+
+TEST(Planner, HostShareShrinksWhatIsStreamed) {
+  EngineOptions shared = options();
+  shared.resident_layers = "0";
+  const Plan whole = Engine::plan_only(shared);
+  shared.host_share = 0.5;
+  const Plan half = Engine::plan_only(shared);
+  EXPECT_LT(half.streamed_bytes_per_pass, whole.streamed_bytes_per_pass * 6 / 10);
+  EXPECT_GT(half.streamed_bytes_per_pass, whole.streamed_bytes_per_pass * 4 / 10);
+}
+
+TEST(Planner, OptionsWithoutEffectAreNoted) {
+  EngineOptions idle = options();
+  idle.slots = 3;
+  idle.host_share = 0.5;
+  idle.link_limit = uint64_t{1} << 30;
+  EXPECT_THAT(
+      Engine::plan_only(idle).notes,
+      testing::IsSupersetOf({HasSubstr("--slots"), HasSubstr("--host-share"), HasSubstr("--link-limit")}));
+}
+
+TEST(Planner, RepackingIsReported) {
+  for (const auto& [weights, format] :
+       {std::pair{"w8", "w8_row"}, std::pair{"w4", "w4_g128"}, std::pair{"bf16", "bf16"}}) {
+    EngineOptions repacked = options();
+    repacked.weights = weights;
+    const auto engine = Engine::load(repacked);
+    EXPECT_EQ(engine->plan().bytes_by_format.front().first, format);
+    EXPECT_THAT(engine->plan().notes,
+                testing::Contains(HasSubstr("model.layers.0.self_attn.q_proj.weight as ")));
+    EXPECT_THAT(engine->plan().notes, testing::Contains(HasSubstr("lm_head.weight as ")));
+    EXPECT_EQ(greedy_ids(*engine, {5, 6, 7}, 3).size(), 3u);
+  }
+  EXPECT_EQ(Engine::load(options())->plan().notes, Engine::plan_only(options()).notes);
+}
+
+TEST(Planner, PlanIsOneJsonDocument) {
+  const Plan plan = Engine::plan_only(options());
+  const auto json = nlohmann::json::parse(plan.to_json());
+  EXPECT_EQ(json.at("layers"), plan.layers);
+  EXPECT_EQ(json.at("bytes_by_format").at("f32").get<uint64_t>(), plan.bytes_by_format.front().second);
+  EXPECT_THAT(plan.to_text(), HasSubstr("peak device"));
+}
+
+}  // namespace
+}  // namespace ete::test

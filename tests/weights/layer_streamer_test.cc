@@ -1,0 +1,260 @@
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <map>
+#include <memory>
+
+#include "engine/device/cpu/thread_pool.h"
+#include "engine/weights/layer_streamer.h"
+
+// Home, packing and streaming of a made-up model: layers of one matrix and one vector.
+
+namespace ete {
+namespace {
+
+constexpr int64_t kLayers = 5;
+constexpr int64_t kRows = 50;
+constexpr int64_t kCols = 40;
+
+class MadeUpTensors final : public TensorSource {
+ public:
+  void add(const std::string& name, std::vector<int64_t> shape, float first) {
+    size_t count = 1;
+    for (const int64_t extent : shape) count *= static_cast<size_t>(extent);
+    std::vector<float>& values = values_[name];
+    for (size_t i = 0; i < count; ++i) values.push_back(first + static_cast<float>(i % 97) / 64);
+    tensors_[name] = {.name = name,
+                      .type = SourceType::f32,
+                      .shape = std::move(shape),
+                      .data = reinterpret_cast<const std::byte*>(values.data()),
+                      .data_bytes = count * sizeof(float),
+                      .file = "made up"};
+  }
+  float value(const std::string& name, int64_t index) const {
+    return values_.at(name)[static_cast<size_t>(index)];
+  }
+  int releases() const { return releases_; }
+
+  const SourceTensor* find(std::string_view name) const override {
+    const auto found = tensors_.find(std::string(name));
+    return found == tensors_.end() ? nullptr : &found->second;
+  }
+  std::vector<const SourceTensor*> all() const override { return {}; }
+  void release(const SourceTensor&) const override { ++releases_; }
+
+ private:
+  std::map<std::string, std::vector<float>> values_;
+  std::map<std::string, SourceTensor> tensors_;
+  mutable int releases_ = 0;
+};
+
+class StreamerTest : public testing::Test {
+ protected:
+  StreamerTest() {
+    for (int64_t i = 0; i < kLayers; ++i) {
+      const std::string name = std::string("layer").append(std::to_string(i));
+      source_.add(name + ".w", {kRows, kCols}, static_cast<float>(i));
+      source_.add(name + ".b", {kRows}, static_cast<float>(10 * i));
+      weights_.layers.push_back({matrix(name + ".w"), vector(name + ".b"), WeightSpec{}});
+    }
+    source_.add("embed", {kRows, kCols}, 100);
+    source_.add("norm", {kCols}, 200);
+    weights_.embedding = {matrix("embed")};
+    weights_.final_norm = {{.name = "norm", .source = "norm", .rows = kCols}};
+  }
+
+  static WeightSpec matrix(const std::string& name, WeightFormat format = WeightFormat::f32) {
+    return {.name = name,
+            .source = name,
+            .shape = WeightShape::matrix,
+            .rows = kRows,
+            .cols = kCols,
+            .format = format};
+  }
+  static WeightSpec vector(const std::string& name) { return {.name = name, .source = name, .rows = kRows}; }
+
+  std::unique_ptr<WeightStore> make_store(double host_share = 0) {
+    return std::make_unique<WeightStore>(*device_, source_, weights_,
+                                         lay_out(weights_, std::vector<double>(kLayers, host_share)), pool_,
+                                         WeightStore::Progress{});
+  }
+
+  // Every value of the layer, read where the lease says.
+  void expect_layer(const LayerLease& lease, int64_t layer) const {
+    const std::string name = std::string("layer").append(std::to_string(layer));
+    const SplitMatrix w = lease.matrix(0);
+    ASSERT_EQ(w.device.rows + w.host.rows, kRows);
+    std::vector<float> row(kCols);
+    for (int64_t r = 0; r < kRows; ++r) {
+      const bool on_device = r < w.device.rows;
+      unpack_row(on_device ? w.device : w.host, on_device ? r : r - w.device.rows, row.data());
+      for (int64_t c = 0; c < kCols; ++c) {
+        ASSERT_EQ(row[static_cast<size_t>(c)], source_.value(name + ".w", r * kCols + c))
+            << layer << " " << r;
+      }
+      ASSERT_EQ(lease.vector(1)[r], source_.value(name + ".b", r));
+    }
+    ASSERT_EQ(lease.matrix(2).device.rows, 0);
+    ASSERT_EQ(lease.vector(2), nullptr);
+  }
+
+  // Passes over the layers, each checked on the compute stream when its copy has arrived.
+  void expect_passes(const WeightStore& store, const StreamerOptions& options, int passes) {
+    DeviceArena arena(*device_, LayerStreamer::arena_bytes(lay_out(weights_, std::vector<double>(kLayers, 0)),
+                                                           options, true));
+    LayerStreamer streamer(*device_, store, arena, *copy_, options);
+    for (int pass = 0; pass < passes; ++pass) {
+      for (int64_t layer = 0; layer < kLayers; ++layer) {
+        const LayerLease lease = streamer.acquire(layer, *compute_);
+        device_->host_async(*compute_, [this, &lease, layer] { expect_layer(lease, layer); });
+        compute_->synchronize();
+      }
+    }
+  }
+
+  std::unique_ptr<Device> device_ = make_device({.device = "cpu", .threads = 1});
+  std::unique_ptr<Stream> compute_ = device_->create_stream("compute");
+  std::unique_ptr<Stream> copy_ = device_->create_stream("copy");
+  ThreadPool pool_{2};
+  MadeUpTensors source_;
+  ModelWeights weights_;
+};
+
+TEST_F(StreamerTest, EveryTensorIsKeptExactlyAndReleasedOnce) {
+  const auto store = make_store();
+  EXPECT_TRUE(store->repack_errors().empty());
+  EXPECT_EQ(source_.releases(), 2 * kLayers + 2);
+  std::vector<float> row(kCols);
+  unpack_row(store->lm_head(), 7, row.data());  // tied
+  EXPECT_EQ(row[3], source_.value("embed", 7 * kCols + 3));
+  EXPECT_EQ(store->final_norm()[5], source_.value("norm", 5));
+  EXPECT_EQ(store->lm_head().data, store->embedding().data);
+}
+
+TEST_F(StreamerTest, OffsetsAreAlignedAndTheDevicePartComesFirst) {
+  const BlobLayout layout = lay_out(weights_.layers[0], 0.5);
+  EXPECT_EQ(layout.places[0].device_rows, 32);  // half of 50 rows, in whole panels
+  for (const WeightPlace& place : layout.places) {
+    EXPECT_EQ(place.device_offset % 64, 0u);
+    EXPECT_EQ(place.host_offset % 64, 0u);
+    EXPECT_GE(place.host_offset, layout.device_bytes);
+  }
+  EXPECT_EQ(lay_out(weights_.layers[0], 1.0).places[0].device_rows, 0);
+  EXPECT_EQ(lay_out(weights_.layers[0], 0).places[0].device_rows, kRows);
+}
+
+TEST_F(StreamerTest, PermutedRowsAreRestored) {
+  // Two heads of 4: the file holds the pairs (i, i + 2) of a head side by side.
+  source_.add("permuted", {8, kCols}, 0);
+  ModelWeights weights = weights_;
+  weights.layers.resize(1);
+  weights.layers[0] = {{.name = "q",
+                        .source = "permuted",
+                        .shape = WeightShape::matrix,
+                        .rows = 8,
+                        .cols = kCols,
+                        .permuted_heads = 2}};
+  const WeightStore store(*device_, source_, weights, lay_out(weights, {0.0}), pool_, {});
+  const SplitMatrix q =
+      split_matrix(store.layer_layout(0).places[0], store.layer_home(0), store.layer_home(0));
+  const std::vector<int64_t> file_rows = {0, 2, 1, 3, 4, 6, 5, 7};
+  std::vector<float> row(kCols);
+  for (int64_t r = 0; r < 8; ++r) {
+    unpack_row(q.device, r, row.data());
+    EXPECT_EQ(row[1], source_.value("permuted", file_rows[static_cast<size_t>(r)] * kCols + 1)) << r;
+  }
+}
+
+TEST_F(StreamerTest, RepackingIsMeasured) {
+  weights_.layers[1][0].format = WeightFormat::w8_row;
+  const auto store = make_store();
+  ASSERT_EQ(store->repack_errors().size(), 1u);
+  EXPECT_EQ(store->repack_errors()[0].tensor, "layer1.w");
+  EXPECT_GT(store->repack_errors()[0].max_abs, 0);
+  EXPECT_LT(store->repack_errors()[0].relative_rms, 0.01);
+}
+
+TEST_F(StreamerTest, WrongShapeNamesTheTensor) {
+  weights_.layers[2][0].cols = kCols + 1;
+  try {
+    make_store();
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::corrupt);
+    EXPECT_NE(std::string(error.what()).find("tensor layer2.w: shape [50, 40]; due is [50, 41]"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
+TEST_F(StreamerTest, ResidentLayersAreReadAtHome) {
+  const auto store = make_store();
+  DeviceArena arena(*device_, 0);
+  LayerStreamer streamer(*device_, *store, arena, *copy_, {.resident = std::vector<bool>(kLayers, true)});
+  const LayerLease lease = streamer.acquire(3, *compute_);
+  EXPECT_EQ(lease.matrix(0).device.data, store->layer_home(3));
+  EXPECT_EQ(streamer.bytes_copied(), 0u);
+}
+
+TEST_F(StreamerTest, StreamedLayersArriveInTurn) {
+  for (const double share : {0.0, 0.5, 1.0}) {
+    const auto store = make_store(share);
+    for (const int slots : {2, 3, 4, 7}) {
+      SCOPED_TRACE(testing::Message() << slots << " slots, host share " << share);
+      expect_passes(
+          *store,
+          {.resident = std::vector<bool>(kLayers, false), .slots = slots, .poison_released_slots = true}, 3);
+      expect_passes(*store, {.resident = {false, true, false, false, true}, .slots = slots}, 3);
+    }
+  }
+}
+
+TEST_F(StreamerTest, EachPassCopiesEachStreamedLayerOnce) {
+  const auto store = make_store();
+  const StreamerOptions options{.resident = {false, false, true, false, false}, .slots = 2};
+  DeviceArena arena(*device_, LayerStreamer::arena_bytes(lay_out(weights_, std::vector<double>(kLayers, 0)),
+                                                         options, true));
+  LayerStreamer streamer(*device_, *store, arena, *copy_, options);
+  const uint64_t layer = store->layer_layout(0).device_bytes;
+  EXPECT_EQ(streamer.bytes_copied(), 2 * layer);  // both slots are filled before the first pass
+  for (uint64_t pass = 1; pass <= 3; ++pass) {
+    for (int64_t i = 0; i < kLayers; ++i) streamer.acquire(i, *compute_);
+    compute_->synchronize();
+    EXPECT_EQ(streamer.bytes_copied(), (4 * pass + 2) * layer);
+  }
+}
+
+// A pass that ended early leaves layers in the slots that the next one does not need first.
+TEST_F(StreamerTest, PassCutShort) {
+  const auto store = make_store();
+  const StreamerOptions options{.resident = std::vector<bool>(kLayers, false), .slots = 3};
+  DeviceArena arena(*device_, LayerStreamer::arena_bytes(lay_out(weights_, std::vector<double>(kLayers, 0)),
+                                                         options, true));
+  LayerStreamer streamer(*device_, *store, arena, *copy_, options);
+  for (const int64_t layer : {0, 1, 0, 1, 2, 0, 1, 2, 3, 4, 0, 3}) {
+    const LayerLease lease = streamer.acquire(layer, *compute_);
+    device_->host_async(*compute_, [this, &lease, layer] { expect_layer(lease, layer); });
+    compute_->synchronize();
+  }
+  streamer.reset();
+  const LayerLease lease = streamer.acquire(2, *compute_);
+  device_->host_async(*compute_, [this, &lease] { expect_layer(lease, 2); });
+  compute_->synchronize();
+}
+
+TEST_F(StreamerTest, TellsWhenCopiesAreDone) {
+  const auto store = make_store();
+  const StreamerOptions options{.resident = std::vector<bool>(kLayers, false), .slots = 2};
+  DeviceArena arena(*device_, LayerStreamer::arena_bytes(lay_out(weights_, std::vector<double>(kLayers, 0)),
+                                                         options, true));
+  LayerStreamer streamer(*device_, *store, arena, *copy_, options);
+  std::atomic<int> calls{0};
+  EXPECT_TRUE(streamer.notify_when_copied([&] { ++calls; }));
+  copy_->synchronize();
+  EXPECT_EQ(calls, 1);
+  EXPECT_FALSE(streamer.notify_when_copied([&] { ++calls; }));
+}
+
+}  // namespace
+}  // namespace ete
