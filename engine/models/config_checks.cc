@@ -9,7 +9,7 @@ namespace ete {
 namespace {
 
 [[noreturn]] void refuse(const std::string& file, const std::string& what) {
-  throw Error(ErrorCode::invalid_argument, file + ": " + what);
+  throw Error(ErrorCode::corrupt, file + ": " + what);
 }
 
 }  // namespace

@@ -59,9 +59,9 @@ class ArchFields {
       number = metadata_.integer(full(key));
     }
     if (*number < range.min || *number > range.max) {
-      throw Error(ErrorCode::invalid_argument, file_ + ": " + full(key) + " is " + std::to_string(*number) +
-                                                   ", but must be from " + std::to_string(range.min) +
-                                                   " to " + std::to_string(range.max));
+      throw Error(ErrorCode::corrupt, file_ + ": " + full(key) + " is " + std::to_string(*number) +
+                                          ", but must be from " + std::to_string(range.min) + " to " +
+                                          std::to_string(range.max));
     }
     return number;
   }

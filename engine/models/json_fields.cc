@@ -31,9 +31,9 @@ std::optional<int64_t> JsonFields::integer(const char* field, IntegerRange range
   if (!value->is_number_integer()) wrong_type(field, *value, "a whole number");
   const bool huge = value->is_number_unsigned() && value->get<uint64_t>() > INT64_MAX;
   if (huge || value->get<int64_t>() < range.min || value->get<int64_t>() > range.max) {
-    throw Error(ErrorCode::invalid_argument, file_ + ": " + prefix_ + field + " is " + value->dump() +
-                                                 ", but must be from " + std::to_string(range.min) + " to " +
-                                                 std::to_string(range.max));
+    throw Error(ErrorCode::corrupt, file_ + ": " + prefix_ + field + " is " + value->dump() +
+                                        ", but must be from " + std::to_string(range.min) + " to " +
+                                        std::to_string(range.max));
   }
   return value->get<int64_t>();
 }
