@@ -43,7 +43,7 @@ void read_added_tokens_decoder(const JsonNode& tokens, TokenizerConfig& config) 
 void read_added_tokens(const JsonNode& tokens, TokenizerConfig& config) {
   for (const auto& [content, value] : tokens.object().items()) {
     const JsonNode id(value, tokens.path() + "." + content);
-    const auto same = [&](const AddedToken& token) { return token.content == content; };
+    const auto same = [&content = content](const AddedToken& token) { return token.content == content; };
     if (std::any_of(config.added.begin(), config.added.end(), same)) continue;
     config.added.push_back({.content = content, .id = static_cast<int32_t>(id.integer(0, kMaxId))});
   }
