@@ -60,6 +60,8 @@ constexpr KeyRule kHfKeys[] = {
     {"max_window_layers", Use::wired, "", kQwen2 | kQwen3},
     {"bos_token_id", Use::wired},
     {"eos_token_id", Use::wired},
+    {"quantization_config", Use::only, "null"},  // anything else is refused by hf_config.cc with its method
+    {"compression_config", Use::only, "null"},
     {"pretraining_tp", Use::only, "1|0"},
     {"partial_rotary_factor", Use::only, "1"},
     {"rope_interleaved", Use::only, "false"},
@@ -76,6 +78,16 @@ constexpr KeyRule kHfKeys[] = {
     {"hidden_dropout", Use::harmless},
     {"initializer_range", Use::harmless},
     {"use_cache", Use::harmless},
+    {"use_mrope", Use::only, "false"},
+    {"do_sample", Use::harmless},  // defaults of generation, which each request sets
+    {"temperature", Use::harmless},
+    {"top_k", Use::harmless},
+    {"top_p", Use::harmless},
+    {"max_length", Use::harmless},
+    {"max_new_tokens", Use::harmless},
+    {"repetition_penalty", Use::only, "1"},
+    {"bad_words_ids", Use::only, "null"},
+    {"suppress_tokens", Use::only, "null"},
     {"dtype", Use::harmless},  // every tensor says its own type
     {"torch_dtype", Use::harmless},
     {"pad_token_id", Use::harmless},  // never a row of this engine
