@@ -84,7 +84,8 @@ void CpuStream::run(const Item& item) {
     }
   }
   std::lock_guard lock(mutex_);
-  if (error) error_ = error;
+  // Moved: this thread's last hold on the exception ends before another may free it.
+  if (error) error_ = std::move(error);
   ++done_count_;
   if (waiting_callers_ > 0) drained_.notify_all();
 }
