@@ -102,10 +102,17 @@ INSTANTIATE_TEST_SUITE_P(Models, GgufOfGolden,
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(GgufNames, TranslateEveryModule) {
-  EXPECT_EQ(gguf_name("model.layers.3.self_attn.q_proj.weight"), "blk.3.attn_q.weight");
-  EXPECT_EQ(gguf_name("model.layers.12.self_attn.o_proj.bias"), "blk.12.attn_output.bias");
-  EXPECT_EQ(gguf_name("model.layers.0.post_attention_layernorm.weight"), "blk.0.ffn_norm.weight");
-  EXPECT_EQ(gguf_name("model.layers.0.mlp.down_proj.weight"), "blk.0.ffn_down.weight");
+  const std::map<std::string, std::string> modules = {
+      {"input_layernorm", "attn_norm"},    {"self_attn.q_proj", "attn_q"},
+      {"self_attn.k_proj", "attn_k"},      {"self_attn.v_proj", "attn_v"},
+      {"self_attn.o_proj", "attn_output"}, {"self_attn.q_norm", "attn_q_norm"},
+      {"self_attn.k_norm", "attn_k_norm"}, {"post_attention_layernorm", "ffn_norm"},
+      {"mlp.gate_proj", "ffn_gate"},       {"mlp.up_proj", "ffn_up"},
+      {"mlp.down_proj", "ffn_down"}};
+  for (const auto& [hf, gguf] : modules) {
+    EXPECT_EQ(gguf_name("model.layers.12." + hf + ".weight"), "blk.12." + gguf + ".weight");
+    EXPECT_EQ(gguf_name("model.layers.0." + hf + ".bias"), "blk.0." + gguf + ".bias");
+  }
   EXPECT_EQ(gguf_name("model.embed_tokens.weight"), "token_embd.weight");
   EXPECT_EQ(gguf_name("model.norm.weight"), "output_norm.weight");
   EXPECT_EQ(gguf_name("lm_head.weight"), "output.weight");
