@@ -58,6 +58,7 @@ void EngineImpl::load(const PreparedModel& prepared, const LoadProgress& progres
   streams_.compute = device_->create_stream("ete compute");
   streams_.copy_in = device_->create_stream("ete copy in");
   streams_.write_back = device_->create_stream("ete write back");
+  vocabulary_ = place_vocabulary(*device_, *store_, *arena_, *streams_.copy_in);
   streamer_ =
       std::make_unique<LayerStreamer>(*device_, *store_, *arena_, *streams_.copy_in,
                                       StreamerOptions{.resident = placement_.resident,
@@ -69,9 +70,9 @@ void EngineImpl::load(const PreparedModel& prepared, const LoadProgress& progres
                                   KvOptions{.layout = kv_layout(files_.config, prepared.options.kv_type),
                                             .layers = store_->layers(),
                                             .space = placement_.kv_space,
-                                            .budget_bytes = placement_.kv_budget});
+                                            .budget_bytes = tuning.kv_budget.value_or(placement_.kv_budget)});
   runner_ = std::make_unique<PassRunner>(
-      PassParts{*device_, *ops_, *model_, *store_, *streamer_, *kv_, streams_}, placement_, *arena_);
+      PassParts{*device_, *ops_, *model_, vocabulary_, *streamer_, *kv_, streams_}, placement_, *arena_);
 }
 
 void EngineImpl::note_repacking() {

@@ -26,6 +26,7 @@ namespace ete {
 struct EngineTuning {
   bool poison_released_slots = false;
   ArenaMode arena = ArenaMode::single;
+  std::optional<uint64_t> kv_budget = {};  // bytes, in place of the planned ones
 };
 
 std::unique_ptr<Engine> load_engine(const EngineOptions& options, const LoadProgress& progress,
@@ -124,6 +125,7 @@ class EngineImpl final : public Engine, private PassHooks {
   std::unique_ptr<DeviceArena> arena_;
   std::unique_ptr<WeightStore> store_;
   PassStreams streams_;
+  Vocabulary vocabulary_;
   std::unique_ptr<LayerStreamer> streamer_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<KvStore> kv_;

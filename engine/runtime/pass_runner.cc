@@ -24,6 +24,7 @@ PassRunner::PassRunner(const PassParts& parts, const Placement& placement, Devic
       hidden_(parts.model.config().hidden_size),
       vocab_(parts.model.config().vocab_size),
       head_rows_(placement.head_rows),
+      layers_(parts.model.config().num_hidden_layers),
       max_rows_(placement.chunk + placement.decode_rows) {
   const ActivationSizes sizes = activation_sizes(parts.model.config());
   const auto take = [&](size_t row_bytes) {
@@ -52,8 +53,7 @@ void PassRunner::run(std::vector<PassSession>& sessions, PassHooks& hooks) {
     parts_.streams.compute->synchronize();
     parts_.streams.write_back->synchronize();
     const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
-    layer_ms_[has_prefill ? 1 : 0] =
-        std::max(elapsed.count(), 1e-3) / static_cast<double>(parts_.store.layers());
+    layer_ms_[has_prefill ? 1 : 0] = std::max(elapsed.count(), 1e-3) / static_cast<double>(layers_);
   } catch (...) {
     // Memory of this pass may be freed as soon as this returns.
     drain();
@@ -133,17 +133,16 @@ void PassRunner::embed() {
     const auto& of_kind = span.kind == RowKind::decode ? span.session->decode_ids : span.session->prefill_ids;
     ids.insert(ids.end(), of_kind.begin(), of_kind.end());
   }
-  parts_.model.embed(parts_.store.embedding(), std::move(ids), rows_.act.x, *parts_.streams.compute);
+  parts_.model.embed(parts_.vocabulary.embedding, std::move(ids), rows_.act.x, *parts_.streams.compute);
 }
 
 // False when no row was left.
 bool PassRunner::forward_layers(std::vector<PassSession>& sessions, PassHooks& hooks) {
   Stream& compute = *parts_.streams.compute;
-  const int64_t layers = parts_.store.layers();
   const double stretch = std::round(kStretchMs / layer_ms_[rows_.prefill_segments.empty() ? 0 : 1]);
-  const auto boundary_every = static_cast<int64_t>(std::clamp(stretch, 1.0, static_cast<double>(layers)));
+  const auto boundary_every = static_cast<int64_t>(std::clamp(stretch, 1.0, static_cast<double>(layers_)));
   size_t boundaries = 0;
-  for (int64_t layer = 0; layer < layers; ++layer) {
+  for (int64_t layer = 0; layer < layers_; ++layer) {
     if (layer % boundary_every == 0) {
       Event& boundary = *boundary_[boundaries++ % 2];
       if (boundaries > 2) boundary.synchronize();
@@ -220,8 +219,8 @@ void PassRunner::compute_logits_batch(RowKind kind, std::span<const WantedRow> b
     results.push_back(row.session->results + row.index);
   }
   parts_.ops.gather_rows(compute, rows_.act.x, hidden_, std::move(rows), hidden_, rows_.act.normed, hidden_);
-  parts_.model.norm(parts_.store.final_norm(), rows_.act.normed, m, rows_.act.normed, compute);
-  const PackedMatrix head = parts_.store.lm_head();
+  parts_.model.norm(parts_.vocabulary.final_norm, rows_.act.normed, m, rows_.act.normed, compute);
+  const PackedMatrix& head = parts_.vocabulary.lm_head;
   logits_kept_->wait(compute);  // of the batch before
   parts_.ops.matmul(compute, kind, rows_.act.normed, hidden_, m,
                     {{.w = head, .row_end = head.rows, .y = logits_, .y_stride = vocab_}});

@@ -11,7 +11,7 @@
 #include "engine/runtime/planner.h"
 #include "engine/state/kv_store.h"
 #include "engine/weights/layer_streamer.h"
-#include "engine/weights/weight_store.h"
+#include "engine/weights/vocabulary.h"
 
 namespace ete {
 
@@ -57,7 +57,7 @@ struct PassParts {
   Device& device;
   Ops& ops;
   const Model& model;
-  const WeightStore& store;
+  const Vocabulary& vocabulary;
   LayerStreamer& streamer;
   const KvStore& kv;
   PassStreams& streams;
@@ -102,6 +102,7 @@ class PassRunner {
   int64_t hidden_;
   int64_t vocab_;
   int64_t head_rows_;
+  int64_t layers_;
   int64_t max_rows_;
   PassRows rows_;
   float* logits_;            // [head_rows, vocab]

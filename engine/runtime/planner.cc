@@ -6,6 +6,7 @@
 
 #include "engine/base/check.h"
 #include "engine/runtime/byte_text.h"
+#include "engine/weights/vocabulary.h"
 
 namespace ete {
 
@@ -22,6 +23,7 @@ class Planner {
   explicit Planner(const PlanInput& input) : in_(input), options_(input.options) {}
 
   PlannedEngine plan() {
+    refuse_host_work();
     choose_rows();
     measure();
     place_kv();
@@ -35,10 +37,27 @@ class Planner {
  private:
   // An explicit budget holds everything that a device with memory of its own would hold, so that the CPU
   // device can stand in for one. Without it, a device that shares host memory reads resident weights at home.
-  bool has_budget() const { return options_.raw.vram_budget > 0; }
-  bool counts_resident() const { return has_budget() || !in_.device.shares_host_memory; }
-  uint64_t budget() const { return has_budget() ? options_.raw.vram_budget : usable(in_.device.free_bytes); }
+  bool has_budget() const { return options_.raw.vram_budget > 0 || !in_.device.shares_host_memory; }
+  uint64_t budget() const {
+    return options_.raw.vram_budget > 0 ? options_.raw.vram_budget : usable(in_.device.free_bytes);
+  }
+  bool vocabulary_on_device() const {
+    return options_.vocab == PlacementChoice::device || !in_.device.shares_host_memory;
+  }
   static uint64_t usable(uint64_t free_bytes) { return free_bytes / 10 * 9; }
+
+  // Host threads work on a device's own memory nowhere yet: those options are refused, never ignored.
+  void refuse_host_work() const {
+    if (in_.device.shares_host_memory) return;
+    const auto refuse = [&](const std::string& flag, const std::string& value, const std::string& accepted) {
+      throw Error(ErrorCode::unsupported, flag + ": '" + value + "' is not supported on " + in_.device.name +
+                                              "; accepted: " + accepted);
+    };
+    if (options_.kv == PlacementChoice::host) refuse("--kv", "host", "auto, device");
+    if (options_.vocab == PlacementChoice::host) refuse("--vocab", "host", "auto, device");
+    if (options_.host_share.value_or(0) > 0)
+      refuse("--host-share", std::to_string(*options_.host_share), "auto, 0");
+  }
 
   void choose_rows() {
     const ModelConfig& c = in_.config;
@@ -85,15 +104,17 @@ class Planner {
     kv_page_bytes_ = kv.page_bytes() * in_.weights.layers.size();
     kv_session_ = pages * kv_page_bytes_;
     kv_all_ = kv_session_ * static_cast<uint64_t>(options_.raw.max_sessions);
-    if (options_.vocab == PlacementChoice::device && counts_resident()) {
-      fixed_ += lay_out(in_.weights.embedding, 0).bytes + lay_out(in_.weights.lm_head, 0).bytes;
+    if (vocabulary_on_device() && has_budget()) {
+      for (const BlobSpec* blob : {&in_.weights.embedding, &in_.weights.lm_head, &in_.weights.final_norm}) {
+        fixed_ += DeviceArena::padded(lay_out(*blob, 0).bytes);
+      }
     }
   }
 
   // The least that the layers need of the device.
   uint64_t least_for_layers() const {
     const uint64_t slots = static_cast<uint64_t>(options_.slots.value_or(2)) * slot_bytes_;
-    if (!counts_resident()) return options_.resident_layers.value_or(-1) == -1 ? 0 : slots;
+    if (!has_budget()) return options_.resident_layers.value_or(-1) == -1 ? 0 : slots;
     if (!options_.resident_layers) return std::min<uint64_t>(all_resident_, slots);
     const std::vector<bool> resident = spread(resident_count(*options_.resident_layers));
     return bytes_of(resident) + (all_of(resident) ? 0 : slots);
@@ -105,7 +126,8 @@ class Planner {
     if (!has_budget()) return;
     const uint64_t least = fixed_ + least_for_layers();
     const uint64_t room = budget() - std::min(budget(), least);
-    if (options_.kv == PlacementChoice::automatic && kv_all_ > room) p.kv_space = MemorySpace::host;
+    const bool may_be_host = options_.kv == PlacementChoice::automatic && in_.device.shares_host_memory;
+    if (may_be_host && kv_all_ > room) p.kv_space = MemorySpace::host;
     if (p.kv_space == MemorySpace::device && kv_all_ > room) refuse_kv(room);
     if (p.kv_space == MemorySpace::device) kv_on_device_ = kv_all_;
   }
@@ -113,12 +135,15 @@ class Planner {
   [[noreturn]] void refuse_kv(uint64_t room) const {
     const uint64_t positions = room / kv_page_bytes_ / static_cast<uint64_t>(options_.raw.max_sessions) *
                                static_cast<uint64_t>(kKvTile);
+    std::string would_fit = byte_text(budget() + kv_all_ - room) + " would hold them";
+    if (positions > 0) would_fit += ", or --context " + std::to_string(positions);
+    if (room >= kv_session_) would_fit += ", or --max-sessions " + std::to_string(room / kv_session_);
+    if (in_.device.shares_host_memory) would_fit += ", or --kv host";
     throw Error(ErrorCode::resource_exhausted,
                 "--vram-budget: " + std::to_string(options_.raw.max_sessions) + " sessions of " +
                     std::to_string(result_.placement.context) + " positions need " + byte_text(kv_all_) +
                     " of KV cache, but " + byte_text(room) + " of " + byte_text(budget()) +
-                    " are left for it: --context " + std::to_string(positions) +
-                    " would fit, or --max-sessions " + std::to_string(room / kv_session_) + ", or --kv host");
+                    " are left for it: " + would_fit);
   }
 
   int64_t layers() const { return static_cast<int64_t>(in_.weights.layers.size()); }
@@ -151,7 +176,7 @@ class Planner {
   }
 
   bool fits(const std::vector<bool>& resident, int slots, uint64_t room) const {
-    const uint64_t held = counts_resident() ? bytes_of(resident) : 0;
+    const uint64_t held = has_budget() ? bytes_of(resident) : 0;
     return held + (all_of(resident) ? 0 : static_cast<uint64_t>(slots) * slot_bytes_) <= room;
   }
 
@@ -161,7 +186,7 @@ class Planner {
     int64_t count = 0;
     if (options_.resident_layers) {
       count = resident_count(*options_.resident_layers);
-    } else if (!counts_resident() || all_resident_ <= room) {
+    } else if (!has_budget() || all_resident_ <= room) {
       count = layers();
     }
     if (taken > budget() || !choose_slots(count, room)) refuse_layers(count, taken);
@@ -185,7 +210,7 @@ class Planner {
 
   [[noreturn]] void refuse_layers(int64_t count, uint64_t taken) const {
     const std::vector<bool> resident = spread(count);
-    const uint64_t held = counts_resident() ? bytes_of(resident) : 0;
+    const uint64_t held = has_budget() ? bytes_of(resident) : 0;
     const uint64_t room = budget() - std::min(budget(), taken + held);
     const uint64_t slots =
         all_of(resident) ? 0 : static_cast<uint64_t>(options_.slots.value_or(2)) * slot_bytes_;
@@ -207,8 +232,7 @@ class Planner {
         note("every layer is resident: --host-share has nothing to act on");
       if (options_.raw.link_limit > 0) note("every layer is resident: --link-limit has nothing to act on");
     }
-    if (!options_.host_share)
-      note("--host-share auto: 0, since host threads and the device are the same cores");
+    if (!options_.host_share) note("--host-share auto: 0");
   }
 
   void lay_out_store() {
@@ -217,6 +241,7 @@ class Planner {
     for (const bool resident : p.resident) share.push_back(resident ? 0.0 : options_.host_share.value_or(0));
     p.layout = lay_out(in_.weights, share);
     p.arena_bytes = activation_bytes(p.chunk) +
+                    vocabulary_arena_bytes(p.layout, in_.device.shares_host_memory) +
                     LayerStreamer::arena_bytes(p.layout, {.resident = p.resident, .slots = p.slots},
                                                in_.device.shares_host_memory);
   }
@@ -257,7 +282,7 @@ class Planner {
     plan.threads = in_.threads;
     plan.kv_placement = p.kv_space == MemorySpace::device ? "device" : "host";
     plan.kv_type = std::string(name_of(options_.kv_type));
-    plan.vocab_placement = options_.vocab == PlacementChoice::device ? "device" : "host";
+    plan.vocab_placement = vocabulary_on_device() ? "device" : "host";
     plan.home_bytes = p.layout.bytes();
     for (size_t i = 0; i < p.resident.size(); ++i) {
       (p.resident[i] ? plan.resident_bytes : plan.streamed_bytes_per_pass) += p.layout.layers[i].device_bytes;
@@ -267,7 +292,8 @@ class Planner {
     plan.activation_bytes = activation_bytes(p.chunk);
     const uint64_t kv_peak = std::min(kv_all_, p.kv_budget);
     const bool kv_is_device = p.kv_space == MemorySpace::device;
-    plan.peak_device_bytes = plan.resident_bytes + p.arena_bytes + (kv_is_device ? kv_peak : 0);
+    const uint64_t at_home = in_.device.shares_host_memory ? plan.resident_bytes : 0;
+    plan.peak_device_bytes = at_home + p.arena_bytes + (kv_is_device ? kv_peak : 0);
     plan.peak_host_bytes = plan.home_bytes + (kv_is_device ? 0 : kv_peak);
     if (in_.device.shares_host_memory) plan.peak_host_bytes += p.arena_bytes + (kv_is_device ? kv_peak : 0);
     plan.bytes_by_format = bytes_by_format(in_.weights);
@@ -289,12 +315,6 @@ class Planner {
 
 }  // namespace
 
-PlannedEngine make_plan(const PlanInput& input) {
-  if (!input.device.shares_host_memory) {
-    throw Error(ErrorCode::unsupported, "--device: '" + input.options.raw.device + "' (" + input.device.name +
-                                            ") computes no layers in this build; accepted: auto, cpu");
-  }
-  return Planner(input).plan();
-}
+PlannedEngine make_plan(const PlanInput& input) { return Planner(input).plan(); }
 
 }  // namespace ete

@@ -265,22 +265,26 @@ TEST_F(EngineTest, DestructionEndsSessions) {
   EXPECT_EQ(listener->code, ErrorCode::cancelled);
 }
 
-// One page of 512 positions is all that the budget holds: the session that passes it ends, alone.
+// Two pages of 512 positions are all that the budget holds: the session that would pass it ends, alone.
 TEST(EngineBudget, GrowingPastTheBudgetEndsThatSessionOnly) {
   EngineOptions options = exact_options("llama_gqa");
   options.max_sessions = 2;
-  options.context = 600;
-  const Plan plan = Engine::plan_only(options);
-  options.vram_budget = plan.resident_bytes + plan.activation_bytes + plan.kv_bytes_per_session * 2;
-  options.kv = "device";
-  options.context = 512;
-  const auto engine = Engine::load(options);
-  EXPECT_EQ(engine->plan().kv_placement, "device");
+  options.context = 1024;
+  const uint64_t page = Engine::plan_only(options).kv_bytes_per_token * 512;
+  const auto engine = load_engine(options, {}, {.kv_budget = 2 * page});
+  const auto alone = forced_rows(*engine, ids(20), {7});
   BlockingSession one(*engine, open_prompt(ids(20)));
+  BlockingSession other(*engine, open_prompt(ids(500)));
   one.opened();
-  expect_error(ErrorCode::resource_exhausted, "at most 512 fit",
-               [&] { BlockingSession(*engine, open_prompt(ids(513))).opened(); });
-  EXPECT_EQ(one.step(one_step(20, {7})).length, 21);
+  other.opened();
+  EXPECT_EQ(engine->status().kv_bytes, 2 * page);
+  expect_error(ErrorCode::resource_exhausted, "KV cache: 513 positions need",
+               [&] { other.step(one_step(500, ids(13))); });
+  EXPECT_EQ(one.step(one_step(20, {7})).rows.front().full, alone.back());
+  // What the other held is free: the first may grow into it.
+  EXPECT_EQ(one.step(one_step(21, ids(600))).length, 621);
+  expect_error(ErrorCode::resource_exhausted, "KV cache: 20 positions need",
+               [&] { BlockingSession(*engine, open_prompt(ids(20))).opened(); });
 }
 
 // A pass of a second or so: the link is the bottleneck. Closing must not take until its end.
@@ -301,6 +305,28 @@ TEST(EngineCancel, TakesEffectAtALayerBoundary) {
       static_cast<double>(engine->plan().streamed_bytes_per_pass) / static_cast<double>(options.link_limit);
   EXPECT_LT(waited.count(), 0.75 * pass_seconds) << "of a pass of " << pass_seconds << " s";
   EXPECT_LE(engine->status().passes, passes + 1);
+}
+
+// A session that is cancelled in the middle of a pass leaves the batch there; the rows that stay keep their
+// bits.
+TEST(EngineCancel, ChangesNoOtherSession) {
+  EngineOptions options = with_residency(exact_options("llama_gqa"), 0, 2);
+  options.link_limit = uint64_t{4} << 20;
+  const auto engine = load_engine(options, {}, {.poison_released_slots = true});
+  const Rows alone = forced_rows(*engine, ids(30), {7, 8});
+  BlockingSession staying(*engine, open_prompt(ids(30)));
+  staying.opened();
+  staying.submit(one_step(30, {7}));
+  // These wait for the step's pass to end, then share one.
+  std::vector<std::unique_ptr<BlockingSession>> leaving;
+  for (int i = 0; i < 3; ++i)
+    leaving.push_back(std::make_unique<BlockingSession>(*engine, open_prompt(ids(40, i))));
+  BlockingSession last(*engine, open_prompt(ids(30)));
+  EXPECT_EQ(staying.wait().rows.front().full, alone[1]);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // into the pass of the prompts
+  leaving.clear();
+  EXPECT_EQ(last.opened().rows.front().full, alone[0]);
+  EXPECT_EQ(last.step(one_step(30, {7})).rows.front().full, alone[1]);
 }
 
 }  // namespace

@@ -104,7 +104,7 @@ TEST(Planner, RefusesWithTheFigureThatWouldFit) {
   small.vram_budget = all.activation_bytes + all.resident_bytes + all.kv_bytes_per_session + 16 * 1024;
   small.resident_layers = "-1";
   EXPECT_THAT(refusal(ErrorCode::resource_exhausted, small),
-              HasSubstr("--context 512 would fit, or --max-sessions 1"));
+              HasSubstr("or --context 512, or --max-sessions 1, or --kv host"));
   small.kv = "auto";
   EXPECT_EQ(Engine::plan_only(small).kv_placement, "host");
 }
