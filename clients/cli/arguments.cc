@@ -1,0 +1,57 @@
+#include "clients/cli/arguments.h"
+
+#include <limits>
+#include <optional>
+
+#include "clients/options/command_line.h"
+#include "clients/options/engine_flags.h"
+
+namespace ete::cli {
+namespace {
+
+constexpr const char* kTokensFlag = "--tokens";
+
+std::vector<int32_t> parse_ids(const std::string& text) {
+  std::vector<int32_t> ids;
+  std::string_view rest = text;
+  while (true) {
+    const size_t comma = rest.find(',');
+    const auto id = parse_integer(rest.substr(0, comma), 0, std::numeric_limits<int32_t>::max());
+    if (!id) reject_flag(kTokensFlag, text, "ids of at least 0, separated by commas, as 1,2,3");
+    ids.push_back(static_cast<int32_t>(*id));
+    if (comma == std::string_view::npos) return ids;
+    rest.remove_prefix(comma + 1);
+  }
+}
+
+}  // namespace
+
+CLI::Option* add_tokens_flag(CLI::App& app, const std::string& description, std::vector<int32_t>& ids) {
+  return app
+      .add_option_function<std::string>(
+          kTokensFlag, [&ids](const std::string& text) { ids = parse_ids(text); }, description)
+      ->type_name("1,2,3");
+}
+
+std::vector<std::string> engine_arguments(const CLI::App& app) {
+  std::vector<std::string> arguments;
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_group() != kEngineFlagGroup) continue;
+    for (const std::string& value : option->results()) {
+      arguments.push_back(option->get_name() + "=" + value);
+    }
+  }
+  return arguments;
+}
+
+std::string to_hex(std::string_view bytes) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string hex;
+  for (const char byte : bytes) {
+    hex += kDigits[static_cast<unsigned char>(byte) >> 4];
+    hex += kDigits[static_cast<unsigned char>(byte) & 15];
+  }
+  return hex;
+}
+
+}  // namespace ete::cli

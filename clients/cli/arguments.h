@@ -1,0 +1,21 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ete::cli {
+
+// --tokens 1,2,3: ids from 0 to 2^31 - 1, at least one.
+CLI::Option* add_tokens_flag(CLI::App& app, const std::string& description, std::vector<int32_t>& ids);
+
+// The flags of the group "Engine options" that were given, as "--flag=value", for a process that takes the
+// same.
+std::vector<std::string> engine_arguments(const CLI::App& app);
+
+// Two hexadecimal digits a byte.
+std::string to_hex(std::string_view bytes);
+
+}  // namespace ete::cli

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "clients/cli/private_directory.h"
+#include "clients/cli/process.h"
+#include "clients/cli/server_client.h"
+#include "engine/base/error.h"
+
+namespace ete::cli {
+
+// A worker and a front of our own, on Unix sockets that nobody else reaches, for one request. They go with
+// this object, and with this process however it ends. Not thread-safe.
+class LocalServers {
+ public:
+  // Starts both; signals that may interrupt are blocked already.
+  LocalServers(const std::string& model, const std::vector<std::string>& engine_arguments);
+  ~LocalServers();
+
+  // Draws progress on a terminal. 0: both are ready; otherwise the signal, read from signal_fd, that came
+  // first. Throws failure() as soon as one of them ends.
+  int wait_until_ready(int signal_fd);
+  // Empty while both run; otherwise why not, in one line: what the process that ended said last. Its code is
+  // invalid_argument when the process ended over its flags.
+  std::optional<Error> failure();
+  std::string address() const;  // the front's
+
+ private:
+  PrivateDirectory directory_;
+  Child worker_;
+  Child front_;
+};
+
+}  // namespace ete::cli

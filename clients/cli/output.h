@@ -1,0 +1,15 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+namespace ete::cli {
+
+// Writes all of it to stdout at once. Throws Error(unavailable) when stdout does not take it.
+void print(std::string_view text);
+
+// One line. Bytes of strings that are not UTF-8 become U+FFFD.
+std::string to_text(const nlohmann::ordered_json& document);
+
+}  // namespace ete::cli

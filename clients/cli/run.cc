@@ -1,0 +1,191 @@
+#include <grpcpp/grpcpp.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "clients/cli/arguments.h"
+#include "clients/cli/command.h"
+#include "clients/cli/local_servers.h"
+#include "clients/cli/output.h"
+#include "clients/cli/run_options.h"
+#include "clients/cli/server_client.h"
+#include "engine/base/error.h"
+#include "services/front/tokenizer/utf8.h"
+
+namespace ete::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kWatchInterval{1000};
+constexpr milliseconds kFailureWait{200};  // from a stream's end to the exit of the process that broke it
+constexpr int kSignalExitBase = 128;
+
+// Cancels the call when a signal comes or one of our servers ends. Owns signal_fd's reading and the servers'
+// polling until it is destroyed.
+class Watcher {
+ public:
+  Watcher(int signal_fd, LocalServers* servers, grpc::ClientContext& context)
+      : end_fd_(eventfd(0, EFD_CLOEXEC)),
+        thread_([this, signal_fd, servers, &context] { watch(signal_fd, servers, context); }) {}
+  ~Watcher() { stop(); }
+  Watcher(const Watcher&) = delete;
+  Watcher& operator=(const Watcher&) = delete;
+
+  // The signal that came, or 0. Nothing is watched afterwards.
+  int stop() {
+    if (thread_.joinable()) {
+      ended_ = true;
+      eventfd_write(end_fd_, 1);
+      thread_.join();
+      close(end_fd_);
+    }
+    return signal_;
+  }
+
+ private:
+  void watch(int signal_fd, LocalServers* servers, grpc::ClientContext& context) {
+    while (!ended_) {
+      const int signal = next_signal(signal_fd, kWatchInterval, end_fd_);
+      if (signal != 0 && signal != SIGCHLD) signal_ = signal;
+      if (signal_ == 0 && (servers == nullptr || !servers->failure())) continue;
+      context.TryCancel();
+      return;
+    }
+  }
+
+  std::atomic<bool> ended_ = false;
+  int signal_ = 0;
+  int end_fd_;
+  std::thread thread_;
+};
+
+struct Generated {
+  v1::PromptInfo prompt;
+  std::string text;
+  std::vector<int32_t> ids;
+  v1::Finish finish;
+};
+
+// Reads the stream to its end; the text goes to stdout as it comes if `streaming`.
+grpc::Status read_stream(v1::Generation::Stub& stub, grpc::ClientContext& context,
+                         const v1::GenerateRequest& request, bool streaming, Generated& generated) {
+  const auto reader = stub.Generate(&context, request);
+  v1::GenerateReply reply;
+  try {
+    while (reader->Read(&reply)) {
+      if (reply.has_prompt()) generated.prompt = reply.prompt();
+      if (reply.has_finish()) generated.finish = reply.finish();
+      if (!reply.has_piece()) continue;
+      generated.text += reply.piece().text();
+      generated.ids.insert(generated.ids.end(), reply.piece().ids().begin(), reply.piece().ids().end());
+      if (streaming) print(reply.piece().text());
+    }
+  } catch (const Error&) {
+    context.TryCancel();
+    reader->Finish();
+    throw;
+  }
+  return reader->Finish();
+}
+
+std::string name_of(v1::FinishReason reason) {
+  switch (reason) {
+    case v1::FINISH_REASON_LENGTH:
+      return "length";
+    case v1::FINISH_REASON_STOP_STRING:
+      return "stop_string";
+    case v1::FINISH_REASON_STOP_TOKEN:
+      return "stop_token";
+    case v1::FINISH_REASON_CONTEXT_FULL:
+      return "context_full";
+    default:
+      throw Error(ErrorCode::internal, "the server ended the text without a reason");
+  }
+}
+
+Json document(const Generated& generated, const std::string& plan_json) {
+  const v1::GenerationTimings& timings = generated.finish.timings();
+  Json json = {{"prompt_ids", generated.prompt.prompt_ids()},
+               {"ids", generated.ids},
+               {"text", generated.text},
+               {"finish_reason", name_of(generated.finish.reason())},
+               {"timings",
+                {{"queued_ms", timings.queued_ms()},
+                 {"prefill_ms", timings.prefill_ms()},
+                 {"decode_ms", timings.decode_ms()},
+                 {"prefill_tokens_per_second", timings.prefill_tokens_per_second()},
+                 {"decode_tokens_per_second", timings.decode_tokens_per_second()},
+                 {"reused_tokens", generated.finish.reused_tokens()}}},
+               {"plan", Json::parse(plan_json)}};
+  if (front::find_invalid_utf8(generated.text) != std::string::npos) {
+    json["text_hex"] = to_hex(generated.text);
+  }
+  return json;
+}
+
+// The reason why a call failed: the process that ended, if one did, rather than the broken connection.
+Error reason_of(const grpc::Status& status, LocalServers* servers) {
+  const auto end = std::chrono::steady_clock::now() + kFailureWait;
+  const bool broken = status.error_code() == grpc::StatusCode::UNAVAILABLE ||
+                      status.error_code() == grpc::StatusCode::CANCELLED;
+  while (broken && servers != nullptr && std::chrono::steady_clock::now() < end) {
+    if (const auto failure = servers->failure()) return *failure;
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+  const bool invalid = status.error_code() == grpc::StatusCode::INVALID_ARGUMENT;
+  return Error(invalid ? ErrorCode::invalid_argument : ErrorCode::unavailable, describe(status));
+}
+
+std::string plan_of(v1::Generation::Stub& stub) {
+  grpc::ClientContext context;
+  v1::GetModelInfoReply model;
+  const grpc::Status status = stub.GetModel(&context, {}, &model);
+  if (!status.ok()) throw Error(ErrorCode::unavailable, "the server's plan: " + describe(status));
+  return model.plan_json();
+}
+
+int run(const CLI::App& command, const RunOptions& options) {
+  const v1::GenerateRequest request = make_request(command, options);
+  const int signal_fd = block_signals_into_fd({SIGINT, SIGTERM, SIGHUP, SIGCHLD});
+  std::unique_ptr<LocalServers> servers;
+  if (options.address.empty()) {
+    servers = std::make_unique<LocalServers>(options.model.empty() ? default_model() : options.model,
+                                             engine_arguments(command));
+    const int signal = servers->wait_until_ready(signal_fd);
+    if (signal != 0) return kSignalExitBase + signal;
+  }
+  const auto stub = v1::Generation::NewStub(connect(servers ? servers->address() : options.address));
+  grpc::ClientContext context;
+  Watcher watcher(signal_fd, servers.get(), context);
+  Generated generated;
+  const grpc::Status status = read_stream(*stub, context, request, !options.json, generated);
+  const int signal = watcher.stop();
+  if (signal != 0) return kSignalExitBase + signal;
+  if (!status.ok() && !options.json && !generated.text.empty()) print("\n");
+  if (!status.ok()) throw reason_of(status, servers.get());
+  print(options.json ? to_text(document(generated, plan_of(*stub))) + "\n" : "\n");
+  return 0;
+}
+
+}  // namespace
+
+void add_run_command(CLI::App& app, Action& action) {
+  CLI::App* command =
+      app.add_subcommand("run", "Continue a text: starts worker and front, streams to stdout");
+  auto options = std::make_shared<RunOptions>();
+  add_run_flags(*command, *options);
+  command->callback(
+      [&action, options, command] { action = [options, command] { return run(*command, *options); }; });
+}
+
+}  // namespace ete::cli

@@ -1,0 +1,219 @@
+#include "clients/cli/run_options.h"
+
+#include <charconv>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <iterator>
+#include <limits>
+#include <optional>
+#include <stdexcept>
+
+#include "clients/cli/arguments.h"
+#include "clients/cli/command.h"
+#include "clients/options/command_line.h"
+#include "clients/options/engine_flags.h"
+#include "engine/base/error.h"
+#include "services/common/address.h"
+#include "services/front/tokenizer/utf8.h"
+
+namespace ete::cli {
+namespace {
+
+constexpr const char* kGroup = "Generation options";
+constexpr int kDefaultMaxTokens = 256;
+constexpr int kMaxStops = 64;
+constexpr size_t kMaxStopBytes = 1024;
+constexpr double kMaxFloat = std::numeric_limits<float>::max();
+
+// A number of a half-open or closed interval; what lies outside is told as `accepted`.
+struct NumberFlag {
+  std::string name;
+  std::string accepted;
+  std::string description;
+  double lowest = 0;
+  double highest = kMaxFloat;
+  bool above_lowest = false;  // lowest itself is refused
+};
+
+void add_number(CLI::App& app, const NumberFlag& flag, std::function<void(float)> set) {
+  app.add_option_function<std::string>(
+         flag.name,
+         [flag, set](const std::string& text) {
+           const auto number = parse_number(text, flag.lowest, flag.highest);
+           // What the request can hold counts: a tiny double may be a float's 0.
+           const bool refused = !number || (flag.above_lowest &&
+                                            static_cast<float>(*number) <= static_cast<float>(flag.lowest));
+           if (refused) reject_flag(flag.name, text, flag.accepted);
+           set(static_cast<float>(*number));
+         },
+         flag.description)
+      ->type_name("X")
+      ->group(kGroup);
+}
+
+void add_count(CLI::App& app, const std::string& name, const std::string& description,
+               std::function<void(int32_t)> set) {
+  app.add_option_function<std::string>(
+         name,
+         [name, set](const std::string& text) {
+           const auto count = parse_integer(text, 0, std::numeric_limits<int32_t>::max());
+           if (!count) reject_flag(name, text, "a whole number, at least 0");
+           set(static_cast<int32_t>(*count));
+         },
+         description)
+      ->type_name("N")
+      ->group(kGroup);
+}
+
+void add_sampling_flags(CLI::App& app, v1::Sampling& sampling) {
+  sampling.set_temperature(0);
+  add_number(
+      app, {"--temperature", "a number of at least 0", "0: always the best token; 1: as the model says [0]"},
+      [&sampling](float value) { sampling.set_temperature(value); });
+  add_count(app, "--top-k", "keep the k best tokens; 0: all [0]",
+            [&sampling](int32_t value) { sampling.set_top_k(value); });
+  add_number(app,
+             {"--top-p", "a number above 0, at most 1", "keep the fewest best tokens of this probability [1]",
+              0, 1, true},
+             [&sampling](float value) { sampling.set_top_p(value); });
+  add_number(app,
+             {"--min-p", "a number from 0 to 1",
+              "keep tokens at least this many times as probable as the best [0]", 0, 1},
+             [&sampling](float value) { sampling.set_min_p(value); });
+  add_number(app,
+             {"--repeat-penalty", "a number above 0", "above 1: makes tokens that were seen less likely [1]",
+              0, kMaxFloat, true},
+             [&sampling](float value) { sampling.set_repetition_penalty(value); });
+  app.add_option_function<std::string>(
+         "--seed",
+         [&sampling](const std::string& text) {
+           uint64_t seed = 0;
+           const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
+           if (error != std::errc() || end != text.data() + text.size()) {
+             reject_flag("--seed", text, "a whole number from 0 to 2^64 - 1");
+           }
+           sampling.set_seed(seed);
+         },
+         "the same seed gives the same text [drawn at random]")
+      ->type_name("N")
+      ->group(kGroup);
+}
+
+void add_stopping_flags(CLI::App& app, v1::Stopping& stopping) {
+  stopping.set_max_tokens(kDefaultMaxTokens);
+  add_count(app, "--max-tokens", "most tokens to generate [" + std::to_string(kDefaultMaxTokens) + "]",
+            [&stopping](int32_t value) { stopping.set_max_tokens(value); });
+  app.add_option_function<std::vector<std::string>>(
+         "--stop",
+         [&stopping](const std::vector<std::string>& texts) {
+           if (texts.size() > kMaxStops) {
+             throw CLI::ValidationError("--stop", "at most " + std::to_string(kMaxStops) + " are accepted");
+           }
+           for (const std::string& text : texts) {
+             if (text.empty() || text.size() > kMaxStopBytes) reject_flag("--stop", text, "1 to 1024 bytes");
+             stopping.add_stop(text);
+           }
+         },
+         "end before this text; may be repeated")
+      ->type_name("TEXT")
+      ->allow_extra_args(false)
+      ->group(kGroup);
+}
+
+template <typename Failure>
+void require_utf8(const std::string& what, const std::string& text) {
+  const size_t bad = front::find_invalid_utf8(text);
+  if (bad != std::string::npos) throw Failure(what + " is not UTF-8: byte " + std::to_string(bad));
+}
+
+std::string prompt_text(const std::string& prompt) {
+  if (prompt != "-") {
+    require_utf8<UsageError>("PROMPT", prompt);
+    return prompt;
+  }
+  std::string text{std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
+  if (std::cin.bad()) throw std::runtime_error("PROMPT: cannot read stdin");
+  require_utf8<std::runtime_error>("PROMPT from stdin", text);
+  return text;
+}
+
+// Flags that say how to start servers mean nothing to a server that runs already.
+void refuse_beside_address(const CLI::App& command) {
+  if (command.count("--address") == 0) return;
+  if (command.count("--model") != 0) {
+    throw UsageError("--model cannot be given with --address: the server has its model");
+  }
+  const auto engine = engine_arguments(command);
+  if (!engine.empty()) {
+    throw UsageError(engine.front().substr(0, engine.front().find('=')) +
+                     " cannot be given with --address: the server has its engine options");
+  }
+}
+
+}  // namespace
+
+void add_run_flags(CLI::App& command, RunOptions& options) {
+  command
+      .add_option("--model", options.model,
+                  "a GGUF file, a directory in Hugging Face layout, or random:SHAPE[:w8|w4|bf16] [the model "
+                  "that scripts/fetch_default_model.sh fetched]")
+      ->type_name("PATH");
+  command
+      .add_option_function<std::string>(
+          "--address",
+          [&options](const std::string& text) {
+            try {
+              options.address = service::parse_address(text).to_string();
+            } catch (const std::invalid_argument& error) {
+              throw CLI::ValidationError("--address", error.what());
+            }
+          },
+          "use the server there (unix:/path or host:port) instead of starting one")
+      ->type_name("ADDR");
+  command.add_option("PROMPT", options.prompt, "the text to continue; - reads all of stdin")->type_name("");
+  add_tokens_flag(command, "the prompt as ids, in place of text", options.tokens);
+  command.add_flag(
+      "--json", options.json,
+      "one JSON document on stdout, at the end: prompt_ids, ids, text (with U+FFFD for bytes that are "
+      "not UTF-8; then text_hex holds the bytes), finish_reason (length, stop_string, stop_token, "
+      "context_full), timings, plan");
+  add_stopping_flags(command, options.stopping);
+  add_sampling_flags(command, options.sampling);
+  add_engine_flags(command, options.engine);
+}
+
+v1::GenerateRequest make_request(const CLI::App& command, const RunOptions& options) {
+  refuse_beside_address(command);
+  const bool has_text = command.count("PROMPT") != 0;
+  const bool has_tokens = command.count("--tokens") != 0;
+  if (has_text == has_tokens) {
+    throw UsageError(has_text ? "PROMPT and --tokens cannot both be given"
+                              : "PROMPT or --tokens is required");
+  }
+  v1::GenerateRequest request;
+  if (has_text) {
+    request.set_text(prompt_text(options.prompt));
+  } else {
+    request.mutable_tokens()->mutable_ids()->Add(options.tokens.begin(), options.tokens.end());
+  }
+  *request.mutable_sampling() = options.sampling;
+  *request.mutable_stopping() = options.stopping;
+  return request;
+}
+
+std::string default_model() {
+  const char* cache = std::getenv("XDG_CACHE_HOME");
+  const char* home = std::getenv("HOME");
+  const bool has_cache = cache != nullptr && *cache != '\0';
+  const std::filesystem::path base =
+      has_cache ? cache : std::filesystem::path(home != nullptr ? home : "/") / ".cache";
+  const std::string path = (base / "edge-transformer-engine" / "SmolLM2-135M-Instruct.Q4_1.gguf").string();
+  if (!std::filesystem::exists(path)) {
+    throw Error(ErrorCode::not_found, "--model is not given and the default model is not at " + path +
+                                          ": scripts/fetch_default_model.sh fetches it");
+  }
+  return path;
+}
+
+}  // namespace ete::cli

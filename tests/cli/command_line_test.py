@@ -1,0 +1,317 @@
+"""`ete` from outside: exit codes, messages, tokenize, logits, inspect. Standard library only.
+
+Arguments: the path of ete, the root of the sources, and whether ete was built with its services (0 or 1).
+"""
+
+import array
+import json
+import os
+import pathlib
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ETE, SOURCE, SERVICE = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3] == "1"
+GOLDEN = SOURCE / "tests" / "golden"
+LLAMA = str(GOLDEN / "models" / "llama_gqa")
+TIMEOUT = 120
+# What the goldens judge: nothing is rounded.
+EXACT = ["--device", "cpu", "--math", "exact", "--kv-type", "f32"]
+
+
+def ete(*arguments, stdin=b"", **more):
+    return subprocess.run([ETE, *arguments], input=stdin, capture_output=True, timeout=TIMEOUT, **more)
+
+
+def read_safetensors(path):
+    data = pathlib.Path(path).read_bytes()
+    (length,) = struct.unpack("<Q", data[:8])
+    tensors = {}
+    for name, info in json.loads(data[8 : 8 + length]).items():
+        if name == "__metadata__":
+            continue
+        begin, end = info["data_offsets"]
+        values = array.array({"F32": "f", "I32": "i"}[info["dtype"]])
+        values.frombytes(data[8 + length + begin : 8 + length + end])
+        tensors[name] = (info["dtype"], info["shape"], values)
+    return tensors
+
+
+class CommandLineTest(unittest.TestCase):
+    def check_failure(self, result, code, *mentions):
+        error = result.stderr.decode()
+        self.assertEqual(result.returncode, code, error)
+        self.assertEqual(result.stdout, b"")
+        self.assertEqual(error.count("\n"), 1, error)
+        self.assertTrue(error.startswith("ete"), error)
+        for mention in mentions:
+            self.assertIn(mention, error)
+
+
+class Usage(CommandLineTest):
+    def test_help_and_version(self):
+        commands = {"logits", "inspect"} | ({"run", "serve", "tokenize"} if SERVICE else set())
+        result = ete("--help")
+        self.assertEqual(result.returncode, 0)
+        text = result.stdout.decode()
+        listed = {line.split()[0] for line in text.split("Subcommands:")[1].splitlines() if line.strip()}
+        self.assertEqual(listed, commands)
+        for command in commands:
+            result = ete(command, "--help")
+            self.assertEqual(result.returncode, 0)
+            self.assertIn(b"--model", result.stdout)
+            self.assertEqual(result.stderr, b"")
+        result = ete("--version")
+        self.assertEqual(result.returncode, 0)
+        self.assertRegex(result.stdout.decode(), r"^ete \d+\.\d+\.\d+\n$")
+
+    def test_usage_errors(self):
+        cases = [
+            ([], "subcommand"),
+            (["nonsense"], "nonsense"),
+            (["inspect"], "--model"),
+            (["inspect", "--model", LLAMA, "--wrong"], "--wrong"),
+            (["inspect", "--model", LLAMA, "--slots", "1"], "--slots"),
+            (["inspect", "--model", LLAMA, "--kernels", "sse"], "--kernels"),
+            (["inspect", "--model", "random:nonsense"], "nonsense"),
+            (["logits", "--model", LLAMA, "--tokens", "1"], "--out"),
+            (["logits", "--model", LLAMA, "--out", "x"], "--tokens"),
+        ]
+        for bad in ["", ",", "1,", "1,,2", "1 2", "x", "1,-2", "2147483648", "0x1", "1.0"]:
+            cases.append((["logits", "--model", LLAMA, "--out", "x", "--tokens=" + bad], "--tokens"))
+        for bad in ["0", "-1", "x", "99999999999"]:
+            cases.append(
+                (["logits", "--model", LLAMA, "--out", "x", "--tokens", "1", "--greedy=" + bad], "--greedy")
+            )
+        if SERVICE:
+            cases += self.service_cases()
+        for arguments, mention in cases:
+            with self.subTest(arguments=arguments):
+                self.check_failure(ete(*arguments), 2, mention)
+
+    def service_cases(self):
+        run = ["run", "--model", LLAMA]
+        cases = [
+            (run, "PROMPT"),
+            ([*run, "text", "--tokens", "1"], "--tokens"),
+            ([*run, "text", "more"], "more"),
+            (["run", "text", "--address", "nonsense"], "--address"),
+            (["run", "text", "--address", "unix:/x", "--model", LLAMA], "--model"),
+            (["run", "text", "--address", "unix:/x", "--slots", "2"], "--slots"),
+            (["run", "text", "--model", LLAMA, "--chat"], "--chat"),
+            (["serve"], "--model"),
+            (["serve", "--model", LLAMA, "--listen", "0.0.0.0:50051"], "--insecure-listen-anywhere"),
+            (["serve", "--model", LLAMA, "--listen", "127.0.0.1:0"], "--listen"),
+            (["serve", "--model", LLAMA, "--exit-with-parent"], "--exit-with-parent"),
+            (["tokenize"], "--model"),
+            (["tokenize", "--model", LLAMA, "--decode", "--special"], "--special"),
+            (["tokenize", "--model", LLAMA, "--decode", "--no-bos"], "--no-bos"),
+        ]
+        bad_values = {
+            "--temperature": ["-1", "nan", "inf", "x", "1e39", ""],
+            "--top-k": ["-1", "1.5", "4294967296"],
+            "--top-p": ["0", "1.1", "-1", "1e-60"],
+            "--min-p": ["-0.1", "1.1"],
+            "--repeat-penalty": ["0", "-1"],
+            "--seed": ["-1", "18446744073709551616", "x"],
+            "--max-tokens": ["-1", "2147483648"],
+            "--stop": ["", "x" * 1025],
+        }
+        for flag, values in bad_values.items():
+            cases += [([*run, "text", flag + "=" + value], flag) for value in values]
+        cases.append(([*run, "text", *["--stop=a"] * 65], "--stop"))
+        return cases
+
+
+@unittest.skipUnless(SERVICE, "built without services")
+class Tokenize(CommandLineTest):
+    def tokenizer(self, name, *flags, lines):
+        stdin = "".join(json.dumps(line) + "\n" for line in lines).encode()
+        result = ete("tokenize", "--model", str(GOLDEN / "tokenizers" / name), *flags, stdin=stdin)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return [json.loads(line) for line in result.stdout.decode().splitlines()]
+
+    def test_golden_vectors(self):
+        for directory in sorted((GOLDEN / "tokenizers").iterdir()):
+            if not directory.is_dir():
+                continue
+            with self.subTest(tokenizer=directory.name):
+                vectors = [json.loads(line) for line in (directory / "vectors.jsonl").open()]
+                texts = [vector["text"] for vector in vectors]
+                plain = self.tokenizer(directory.name, "--special", "--no-bos", lines=texts)
+                with_bos = self.tokenizer(directory.name, "--special", lines=texts)
+                self.assertEqual(len(plain), len(vectors))
+                for vector, ids, bos_ids in zip(vectors, plain, with_bos):
+                    differs = "ids_tokenizer_json" in vector
+                    self.assertEqual(ids, {"ids": vector["ids_tokenizer_json" if differs else "ids"]})
+                    if not differs:
+                        self.assertEqual(bos_ids, {"ids": vector["ids_with_bos"]})
+
+    def test_golden_decodes(self):
+        for directory in sorted((GOLDEN / "tokenizers").iterdir()):
+            if not directory.is_dir():
+                continue
+            with self.subTest(tokenizer=directory.name):
+                vectors = [json.loads(line) for line in (directory / "decode.jsonl").open()]
+                answers = self.tokenizer(directory.name, "--decode", lines=[v["ids"] for v in vectors])
+                for vector, answer in zip(vectors, answers, strict=True):
+                    expected = vector.get("decoded_tokenizer_json", vector["decoded"])
+                    self.assertEqual(answer["text"], expected)
+                    self.assertEqual(set(answer), {"text", "bytes_hex"})
+
+    def test_special_tokens_are_text_unless_asked(self):
+        text = "<|endoftext|>"
+        self.assertEqual(self.tokenizer("bpe_gpt2", "--special", lines=[text]), [{"ids": [1400]}])
+        (answer,) = self.tokenizer("bpe_gpt2", lines=[text])
+        self.assertNotIn(1400, answer["ids"])
+        self.assertGreater(len(answer["ids"]), 1)
+
+    def test_bytes_of_half_a_character(self):
+        model = ["tokenize", "--model", "random:tiny"]
+        result = ete(*model, "--no-bos", stdin=b'"h\\u00e9"\n')
+        self.assertEqual(result.stdout, b'{"ids":[104,195,169]}\n', result.stderr)
+        result = ete(*model, "--decode", stdin=b"[104,195]\n[]\n")
+        expected = '{"text":"h\ufffd","bytes_hex":"68c3"}\n{"text":"","bytes_hex":""}\n'
+        self.assertEqual(result.stdout.decode(), expected, result.stderr)
+
+    def test_bad_lines(self):
+        encode = [b"abc", b"", b"1", b'["a"]', b'"a" "b"', b'"\\ud800"', b'"\\udc00x"', b'"\xff"', b'"a']
+        decode = [b"abc", b"", b'"a"', b"[-1]", b"[1.5]", b'["1"]', b"[2147483648]", b"1", b"[1"]
+        for flags, good, bad_lines in [([], b'"a"\n', encode), (["--decode"], b"[1]\n", decode)]:
+            for bad in bad_lines:
+                with self.subTest(flags=flags, line=bad):
+                    result = ete("tokenize", "--model", "random:tiny", *flags, stdin=good + bad + b"\n" + good)
+                    self.assertEqual(result.returncode, 1)
+                    self.assertEqual(result.stdout.count(b"\n"), 1)
+                    self.assertIn(b"line 2 of stdin", result.stderr)
+                    self.assertEqual(result.stderr.count(b"\n"), 1)
+
+    def test_no_tokenizer(self):
+        self.check_failure(ete("tokenize", "--model", LLAMA), 1, LLAMA, "tokenizer")
+        self.check_failure(ete("tokenize", "--model", "/nonexistent"), 1, "/nonexistent")
+
+
+class Logits(CommandLineTest):
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.directory = pathlib.Path(directory.name)
+        self.out = self.directory / "out.safetensors"
+        self.golden = read_safetensors(LLAMA + "/golden.safetensors")
+
+    def logits(self, ids, *flags):
+        tokens = ",".join(map(str, ids))
+        result = ete("logits", "--model", LLAMA, "--tokens", tokens, "--out", str(self.out), *EXACT, *flags)
+        self.assertEqual((result.returncode, result.stdout), (0, b""), result.stderr)
+        self.assertEqual([path.name for path in self.directory.iterdir()], ["out.safetensors"])
+        return read_safetensors(self.out)
+
+    def check_close(self, actual, expected):
+        self.assertEqual(len(actual), len(expected))
+        limit = 1e-4 * max(map(abs, expected))
+        self.assertLessEqual(max(abs(a - b) for a, b in zip(actual, expected)), limit)
+
+    def test_all_rows_and_greedy(self):
+        for i in range(3):
+            ids = self.golden[f"p{i}.ids"][2]
+            tensors = self.logits(ids, "--greedy", "24")
+            self.assertEqual(tensors["logits"][:2], ("F32", [len(ids), 320]))
+            self.check_close(tensors["logits"][2], self.golden[f"p{i}.logits"][2])
+            self.assertEqual(tensors["greedy_ids"], ("I32", [24], self.golden[f"p{i}.greedy_ids"][2]))
+
+    def test_last(self):
+        ids = self.golden["p1.ids"][2]
+        tensors = self.logits(ids, "--last")
+        self.assertEqual(list(tensors), ["logits"])
+        self.assertEqual(tensors["logits"][1], [1, 320])
+        self.check_close(tensors["logits"][2], self.golden["p1.logits"][2][-320:])
+
+    def test_one_by_one(self):
+        ids = self.golden["p1.ids"][2]
+        for flags, rows in [([], len(ids)), (["--last"], 1)]:
+            tensors = self.logits(ids, "--one-by-one", "--greedy", "3", *flags)
+            self.assertEqual(tensors["logits"][1], [rows, 320])
+            self.check_close(tensors["logits"][2], self.golden["p1.logits"][2][-320 * rows :])
+            self.assertEqual(tensors["greedy_ids"][2], self.golden["p1.greedy_ids"][2][:3])
+
+    def test_one_token(self):
+        tensors = self.logits([1], "--greedy", "1")
+        best = max(range(320), key=lambda id: tensors["logits"][2][id])
+        self.assertEqual(list(tensors["greedy_ids"][2]), [best])
+
+    def test_refusals_leave_the_file_alone(self):
+        self.out.write_bytes(b"old")
+        base = ["logits", "--model", LLAMA, "--out", str(self.out), *EXACT]
+        cases = [
+            (["--tokens", "1,320"], "--tokens: 320"),
+            (["--tokens", "1,2,3", "--context", "2"], "--tokens: 3 ids"),
+            (["--tokens", "1,2,3", "--context", "4", "--greedy", "3"], "--greedy: 3"),
+        ]
+        for flags, mention in cases:
+            with self.subTest(flags=flags):
+                self.check_failure(ete(*base, *flags), 2, mention)
+        result = ete("logits", "--model", "/nonexistent", "--tokens", "1", "--out", str(self.out))
+        self.check_failure(result, 1, "/nonexistent")
+        result = ete("logits", "--model", LLAMA, "--tokens", "1", "--out", "/nonexistent/x", *EXACT)
+        self.check_failure(result, 1, "/nonexistent/x")
+        self.assertEqual(self.out.read_bytes(), b"old")
+        self.assertEqual(len(list(self.directory.iterdir())), 1)
+
+    def test_greedy_fills_the_context(self):
+        tensors = self.logits([1, 2, 3], "--context", "4", "--greedy", "2")
+        self.assertEqual(tensors["greedy_ids"][1], [2])
+
+
+class Inspect(CommandLineTest):
+    def test_json(self):
+        result = ete("inspect", "--model", LLAMA, "--json", "--context", "128")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(result.stdout.count(b"\n"), 1)
+        document = json.loads(result.stdout)
+        self.assertEqual(document["architecture"], "LlamaForCausalLM")
+        self.assertEqual(document["config"]["hidden_size"], 128)
+        self.assertEqual(document["plan"]["context"], 128)
+        (tensors,) = document["tensors"]
+        self.assertEqual(tensors["type"], "f32")
+        # Embedding, head, final norm, and of each layer 7 matrices and 2 norms.
+        self.assertEqual(tensors["count"], 3 + 4 * 9)
+        header = json.loads(self.header(LLAMA + "/model.safetensors"))
+        sizes = [t["data_offsets"][1] - t["data_offsets"][0] for n, t in header.items() if n != "__metadata__"]
+        self.assertEqual(tensors["bytes"], sum(sizes))
+        verdicts = {entry["key"]: entry["verdict"] for entry in document["capabilities"]}
+        self.assertEqual(verdicts["hidden_size"], "wired")
+        self.assertLessEqual(set(verdicts.values()), {"wired", "harmless", "accepted"})
+
+    def header(self, path):
+        data = pathlib.Path(path).read_bytes()
+        return data[8 : 8 + struct.unpack("<Q", data[:8])[0]]
+
+    def test_text(self):
+        result = ete("inspect", "--model", LLAMA)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for part in ["LlamaForCausalLM", "f32: 39 tensors", "wired: hidden_size = 128"]:
+            self.assertIn(part, result.stdout.decode())
+
+    def test_refusals_name_the_field(self):
+        for directory in sorted((GOLDEN / "refuse").iterdir()):
+            expect = json.loads((directory / "expect.json").read_text())
+            if expect.get("accept_if_matches"):
+                continue
+            with self.subTest(model=directory.name):
+                result = ete("inspect", "--model", str(directory))
+                self.check_failure(result, 1, str(directory))
+                message = result.stderr.decode().lower().replace(str(directory).lower(), "")
+                self.assertTrue(any(m.lower() in message for m in expect["mention_any"]), message)
+
+    def test_closed_stdout(self):
+        reader, writer = os.pipe()
+        os.close(reader)
+        result = subprocess.run([ETE, "inspect", "--model", LLAMA], stdout=writer, timeout=TIMEOUT)
+        os.close(writer)
+        self.assertNotEqual(result.returncode, 0)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1] + sys.argv[4:])
