@@ -109,7 +109,7 @@ bool EngineClient::serves(const std::string& worker_id) const {
 std::shared_ptr<const ServedModel> EngineClient::model() const {
   const std::lock_guard lock(mutex_);
   if (serving_ != nullptr) return serving_;
-  throw FrontError(FrontErrorCode::unavailable, "the worker at " + where_ + ": " + why_away_);
+  throw FrontError(away_code_, "the worker at " + where_ + ": " + why_away_);
 }
 
 std::shared_ptr<EngineSession> EngineClient::open_session(std::chrono::system_clock::time_point deadline,
@@ -150,7 +150,7 @@ void EngineClient::run() {
 std::chrono::milliseconds EngineClient::inspect() {
   const std::optional<v1::GetStatusReply> status = fetch_status();
   if (!status) {
-    set_away("it does not tell its status");
+    if (!stopping()) set_away("it does not tell its status");
     return kUntilServing;
   }
   if (status->state() != v1::GetStatusReply::SERVING) {
@@ -165,11 +165,11 @@ std::chrono::milliseconds EngineClient::inspect() {
     latest_ = fetch_model();
     set_serving(latest_);
   } catch (const FrontError& error) {
-    set_away(error.what());
-    if (error.code() == FrontErrorCode::unavailable || error.code() == FrontErrorCode::cancelled ||
-        error.code() == FrontErrorCode::deadline_exceeded) {
-      return kUntilServing;
-    }
+    const bool passing = error.code() == FrontErrorCode::unavailable ||
+                         error.code() == FrontErrorCode::cancelled ||
+                         error.code() == FrontErrorCode::deadline_exceeded;
+    set_away(error.what(), passing ? FrontErrorCode::unavailable : error.code());
+    if (passing) return kUntilServing;
     spdlog::error("the worker at {}: its model cannot be served: {}", where_, error.what());
     refused_worker_ = status->worker_id();
   }
@@ -216,10 +216,11 @@ std::shared_ptr<const ServedModel> EngineClient::fetch_model() {
   }
 }
 
-void EngineClient::set_away(const std::string& why) {
+void EngineClient::set_away(const std::string& why, FrontErrorCode code) {
   {
     const std::lock_guard lock(mutex_);
     why_away_ = why;
+    away_code_ = code;
     if (serving_ == nullptr) return;
     serving_ = nullptr;
   }

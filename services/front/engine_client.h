@@ -16,6 +16,7 @@
 #include "ete/v1/engine.grpc.pb.h"
 #include "services/common/address.h"
 #include "services/front/engine_session.h"
+#include "services/front/front_error.h"
 #include "services/front/served_model.h"
 
 namespace ete::front {
@@ -33,8 +34,8 @@ class EngineClient {
   EngineClient(const EngineClient&) = delete;
   EngineClient& operator=(const EngineClient&) = delete;
 
-  // Never null. FrontError(unavailable): the worker is away, still loading its model, or its model cannot be
-  // served (the message says which).
+  // Never null. FrontError(unavailable): the worker is away or still loading its model (the message says
+  // which). Any other code: the worker is there, but its model cannot be served.
   std::shared_ptr<const ServedModel> model() const;
 
   // The session's end also tells when the worker cannot be reached.
@@ -47,7 +48,7 @@ class EngineClient {
   std::chrono::milliseconds inspect();
   std::shared_ptr<const ServedModel> fetch_model();
   std::optional<v1::GetStatusReply> fetch_status();
-  void set_away(const std::string& why);
+  void set_away(const std::string& why, FrontErrorCode code = FrontErrorCode::unavailable);
   void set_serving(std::shared_ptr<const ServedModel> model);
   bool serves(const std::string& worker_id) const;
   bool stopping() const;
@@ -66,6 +67,7 @@ class EngineClient {
   std::condition_variable sessions_ended_;
   std::shared_ptr<const ServedModel> serving_;  // null: away
   std::string why_away_;
+  FrontErrorCode away_code_ = FrontErrorCode::unavailable;
   grpc::ClientContext* running_call_ = nullptr;
   bool stop_ = false;
   uint64_t sessions_opened_ = 0;

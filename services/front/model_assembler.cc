@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "services/front/front_error.h"
+#include "services/front/no_tokenizer.h"
 
 namespace ete::front {
 namespace {
@@ -108,15 +109,20 @@ std::shared_ptr<const ServedModel> ModelAssembler::with_tokenizer(
   return model;
 }
 
+std::shared_ptr<const Tokenizer> ModelAssembler::make_tokenizer() const {
+  const bool has_files = files_.contains("tokenizer.json") || files_.contains("tokenizer.model");
+  const bool has_tokens = !vocabulary_.model.empty() || !vocabulary_.tokens.empty();
+  if (!has_files && !has_tokens) return make_no_tokenizer();
+  return has_files ? tokenizer_from_files(files_) : tokenizer_from_gguf(vocabulary_);
+}
+
 std::shared_ptr<const ServedModel> ModelAssembler::finish() {
   if (!has_info_) corrupt("the stream holds no ModelInfo");
   if (!open_file_.empty()) corrupt("the stream ends inside " + open_file_);
   if (digest_.finish() != info_.tokenizer_sha256()) {
     corrupt("the tokenizer's data does not have the SHA-256 that ModelInfo gives");
   }
-  std::shared_ptr<const Tokenizer> tokenizer =
-      has_vocabulary_ ? tokenizer_from_gguf(vocabulary_) : tokenizer_from_files(files_);
-  return with_tokenizer(std::move(tokenizer));
+  return with_tokenizer(make_tokenizer());
 }
 
 std::shared_ptr<const ServedModel> ModelAssembler::reuse(const ServedModel& known) const {

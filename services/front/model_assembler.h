@@ -31,6 +31,7 @@ class ModelAssembler {
   void add_info(const v1::ModelInfo& info);
   void add_file(const v1::FileChunk& chunk);
   void add_vocabulary(const v1::GgufVocabularyPart& part);
+  std::shared_ptr<const Tokenizer> make_tokenizer() const;
   std::shared_ptr<const ServedModel> with_tokenizer(std::shared_ptr<const Tokenizer> tokenizer) const;
 
   bool has_info_ = false;
