@@ -102,18 +102,18 @@ struct Matrix {
   PackedMatrix view;
 };
 
-void run_matmul(benchmark::State& state, RowKind kind, WeightFormat format, int64_t rows, int64_t cols,
-                int64_t m) {
+void run_matmul(benchmark::State& state, Math math, RowKind kind, WeightFormat format, int64_t rows,
+                int64_t cols, int64_t m) {
   const Matrix w(format, rows, cols);
   const std::vector<float> x(static_cast<size_t>(m * cols), 0.5f);
   std::vector<float> y(static_cast<size_t>(m * rows));
   ThreadPool pool(1);
   const std::vector<MatmulOutput> outputs{{.w = w.view, .row_end = rows, .y = y.data(), .y_stride = rows}};
-  const KernelFamily family = best_matmul_family();
+  const KernelFamily family = best_matmul_family(math);
   double best = 1e9;
   for (auto _ : state) {
     const double begin = thread_seconds();
-    matmul_cpu(pool, family, Math::exact, kind, x.data(), cols, m, outputs);
+    matmul_cpu(pool, family, math, kind, x.data(), cols, m, outputs);
     best = std::min(best, thread_seconds() - begin);
   }
   const double weights = static_cast<double>(rows * cols);
@@ -133,14 +133,14 @@ struct Shape {
   int64_t rows, cols, m;
 };
 
-void register_all(RowKind kind, const std::string& prefix, const std::vector<Shape>& shapes) {
+void register_all(Math math, RowKind kind, const std::string& prefix, const std::vector<Shape>& shapes) {
   for (const Shape& shape : shapes) {
     for (const WeightFormat format : kFormats) {
       const std::string name = prefix + "/" + std::string(name_of(format)) + "/" +
                                std::to_string(shape.rows) + "x" + std::to_string(shape.cols) + "/m" +
                                std::to_string(shape.m);
-      benchmark::RegisterBenchmark(name.c_str(), [kind, format, shape](benchmark::State& state) {
-        run_matmul(state, kind, format, shape.rows, shape.cols, shape.m);
+      benchmark::RegisterBenchmark(name.c_str(), [math, kind, format, shape](benchmark::State& state) {
+        run_matmul(state, math, kind, format, shape.rows, shape.cols, shape.m);
       });
     }
   }
@@ -152,9 +152,12 @@ void register_all(RowKind kind, const std::string& prefix, const std::vector<Sha
 int main(int argc, char** argv) {
   using ete::RowKind;
   // 256 x 768 stays in the L2 cache; 49152 x 768 comes from RAM.
-  ete::register_all(RowKind::decode, "decode",
-                    {{256, 768, 1}, {256, 768, 4}, {256, 768, 16}, {49152, 768, 1}});
-  ete::register_all(RowKind::prefill, "prefill", {{1536, 768, 512}, {4096, 4096, 512}});
+  for (const ete::Math math : {ete::Math::exact, ete::Math::fast}) {
+    const std::string prefix = math == ete::Math::exact ? "" : "fast_";
+    ete::register_all(math, RowKind::decode, prefix + "decode",
+                      {{256, 768, 1}, {256, 768, 4}, {256, 768, 16}, {49152, 768, 1}});
+    ete::register_all(math, RowKind::prefill, prefix + "prefill", {{1536, 768, 512}, {4096, 4096, 512}});
+  }
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   std::printf("clock %.2f GHz, peak %.1f GFLOPS (%.1f multiply-adds a cycle)\n", ete::ceilings().clock * 1e-9,

@@ -37,7 +37,7 @@ std::vector<int32_t> checked_ids(const google::protobuf::RepeatedField<int32_t>&
 std::vector<uint64_t> checked_mask(const std::string& mask, const std::string& field,
                                    const ModelLimits& limits) {
   if (mask.empty()) return {};
-  const auto bytes = static_cast<size_t>((limits.vocab_size + 7) / 8);
+  const size_t bytes = (static_cast<size_t>(limits.vocab_size) + 7) / 8;
   if (mask.size() != bytes) {
     refuse(field + ".allowed_mask: " + std::to_string(mask.size()) + " bytes, a vocabulary of " +
            std::to_string(limits.vocab_size) + " takes " + std::to_string(bytes) + ", or none");

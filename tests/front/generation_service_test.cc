@@ -189,12 +189,19 @@ TEST_F(GenerationServiceTest, AClientThatDoesNotReadStopsItsGeneration) {
   EXPECT_LT(worker_->steps(), kTokens);
   // Others are not slowed, and it goes on when it reads.
   EXPECT_TRUE(generate(request_for("y", 5)).status.ok());
-  int tokens = 0;
+  int tokens = 0, logprobs = 0, replies = 0;
+  std::string text;
   do {
+    ++replies;
     tokens += reply.piece().ids_size();
+    logprobs += reply.piece().logprobs_size();
+    text += reply.piece().text();
   } while (reader->Read(&reply));
   EXPECT_TRUE(reader->Finish().ok());
   EXPECT_EQ(tokens, kTokens);
+  EXPECT_EQ(logprobs, kTokens);
+  EXPECT_LT(replies, kTokens);  // what waited came joined
+  EXPECT_EQ(text, generate(request_for("x", kTokens)).text());
   EXPECT_TRUE(reply.has_finish());
 }
 

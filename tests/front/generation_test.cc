@@ -53,21 +53,39 @@ class Collector : public Generation::Sink {
   std::optional<FrontError> error;
 };
 
-std::shared_ptr<const ServedModel> byte_model() {
+GgufVocabulary byte_vocabulary() {
+  GgufVocabulary v;
+  v.model = "bytes";
+  return v;
+}
+
+// "_a" is 5 and "a" 4, where "_" is a space that is no part of the text when it begins it.
+GgufVocabulary spaced_vocabulary() {
+  GgufVocabulary v;
+  v.model = "llama";
+  v.tokens = {"<unk>", "<s>", "</s>", "\xE2\x96\x81", "a", std::string("\xE2\x96\x81") + "a"};
+  v.token_types = {2, 3, 3, 1, 1, 1};
+  v.scores = {0, 0, 0, -1, -2, -0.5f};
+  v.special_ids = {{"bos", 1}, {"eos", 2}};
+  return v;
+}
+
+std::shared_ptr<const ServedModel> model_of(const GgufVocabulary& vocabulary) {
   auto model = std::make_shared<ServedModel>();
   model->name = "toy";
   model->vocab_size = ToyModel::kVocab;
   model->context = 64;
   model->eos_token_ids = {257};
-  GgufVocabulary vocabulary;
-  vocabulary.model = "bytes";
   model->tokenizer = tokenizer_from_gguf(vocabulary);
   return model;
 }
 
 struct Dialogue {
-  explicit Dialogue(GenerationRequest request, ToyModel toy_model = {})
-      : toy(std::move(toy_model)), session(toy), generation(byte_model(), std::move(request), sink, session) {
+  explicit Dialogue(GenerationRequest request, ToyModel toy_model = {},
+                    const GgufVocabulary& vocabulary = byte_vocabulary())
+      : toy(std::move(toy_model)),
+        session(toy),
+        generation(model_of(vocabulary), std::move(request), sink, session) {
     generation.start();
   }
   // Answers until nothing is asked, or `most` answers.
@@ -207,6 +225,21 @@ TEST(Generation, PiecesHoldWholeCharacters) {
   }
   EXPECT_EQ(pieces, (std::vector<std::string>{"a", "\xC3\xA9", "\xE2\x82\xAC", "\xF0\x9F\x98\x80", "z"}));
   EXPECT_EQ(run.sink.ids().size(), 12u);  // with end-of-text
+}
+
+TEST(Generation, TheTextContinuesThePrompts) {
+  ToyModel toy;
+  toy.favourite = [](const auto&) { return 5; };
+  const std::vector<std::pair<std::vector<int32_t>, std::string>> cases = {{{1, 5}, " a a"}, {{1}, "a a"}};
+  for (const auto& [prompt, text] : cases) {
+    GenerationRequest request;
+    request.prompt_ids = prompt;
+    request.sampling.temperature = 0;
+    request.max_tokens = 2;
+    Dialogue run(request, toy, spaced_vocabulary());
+    run.pump();
+    EXPECT_EQ(run.sink.text(), text);
+  }
 }
 
 TEST(Generation, AStopThatEndsInsideACharacterLeavesNoHalf) {

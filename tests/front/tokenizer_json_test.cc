@@ -169,6 +169,18 @@ TEST(TokenizerJson, AddedTokenFlags) {
   }
 }
 
+TEST(TokenizerJson, ATokenThatIsNotReadStillHidesOnesInsideIt) {
+  Json json = golden_json("bpe_gpt2");
+  json["added_tokens"] = {
+      {{"content", "<|s|>"}, {"id", 2000}, {"normalized", false}, {"special", true}},
+      {{"content", "s|>"}, {"id", 2001}, {"normalized", false}, {"special", false}},
+  };
+  const auto tokenizer = load(json);
+  const Ids ids = tokenizer->encode("<|s|>", {.add_special = false, .parse_special = false});
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), 2001), 0);
+  EXPECT_EQ(tokenizer->encode("s|>"), (Ids{2001}));
+}
+
 TEST(TokenizerJson, NormalizedAddedTokensAreFoundInNormalizedText) {
   Json json = golden_json("bpe_qwen2");
   json["added_tokens"].push_back({{"content", "cafe\u0301"},
@@ -193,6 +205,14 @@ TEST(TokenizerJson, MetaspaceFirstAndAlways) {
   EXPECT_EQ(first->token_text(first->encode("the<end_of_turn>the", {false, true})[0]), "\u2581the");
   EXPECT_EQ(first->decode_text(first->encode("the the", {.add_special = false})), "the the");
   const Ids ids = first->encode("the<end_of_turn>the", {false, true});
+  Json both = json;
+  both["pre_tokenizer"] = {
+      {"type", "Sequence"},
+      {"pretokenizers",
+       {{{"type", "Split"}, {"pattern", {{"String", "-"}}}, {"behavior", "Removed"}, {"invert", false}},
+        json["pre_tokenizer"]}}};
+  EXPECT_EQ(load(both)->encode("the-the"), (Ids{1, ids.front(), ids.back()}))
+      << "only the text's start is first";
   json["pre_tokenizer"]["prepend_scheme"] = "always";
   const Ids always = load(json)->encode("the<end_of_turn>the", {false, true});
   EXPECT_EQ(always.back(), always.front());

@@ -14,6 +14,7 @@ namespace ete {
 namespace {
 
 // |error| at most tolerance x sum |w||x|: f32 products summed in f32, in chains of up to 576 terms here.
+// Math::fast is held to the same against x as it rounds it, and to kRounding against x itself.
 struct Path {
   KernelFamily family;
   Math math;
@@ -23,9 +24,10 @@ void PrintTo(const Path& path, std::ostream* out) {
   *out << name_of(path.family) << (path.math == Math::exact ? " exact" : " fast");
 }
 const Path kPaths[] = {
-    {KernelFamily::plain, Math::exact, 1e-6},
-    {KernelFamily::avx2, Math::exact, 1e-6},
-    {KernelFamily::avx512, Math::exact, 1e-6},
+    {KernelFamily::plain, Math::exact, 1e-6},  {KernelFamily::avx2, Math::exact, 1e-6},
+    {KernelFamily::avx512, Math::exact, 1e-6}, {KernelFamily::plain, Math::fast, 1e-6},
+    {KernelFamily::avx2, Math::fast, 1e-6},    {KernelFamily::avx512, Math::fast, 1e-6},
+    {KernelFamily::vnni, Math::fast, 1e-6},
 };
 
 bool runs_here(const Path& path) {
@@ -43,6 +45,27 @@ struct Activations {
   int64_t stride;
   std::vector<float> values;
 };
+
+// Half a step of 127 from each x, in sums where most errors cancel.
+constexpr double kRounding = 2e-2;
+
+bool is_float(WeightFormat format) {
+  return format == WeightFormat::f32 || format == WeightFormat::bf16 || format == WeightFormat::f16;
+}
+
+// x as Math::fast sees it: int8 per 32 columns.
+std::vector<float> rounded(const float* x, int64_t cols) {
+  std::vector<float> row(x, x + cols);
+  for (int64_t first = 0; first < cols; first += 32) {
+    const int64_t end = std::min(first + 32, cols);
+    float absmax = 0;
+    for (int64_t k = first; k < end; ++k) absmax = std::max(absmax, std::fabs(x[k]));
+    for (int64_t k = first; k < end; ++k) {
+      row[static_cast<size_t>(k)] = absmax / 127.0f * std::nearbyint(x[k] * (127.0f / absmax));
+    }
+  }
+  return row;
+}
 
 using Param = std::tuple<Path, WeightFormat, RowKind>;
 
@@ -97,14 +120,20 @@ TEST_P(Matmul, AgreesWithFloat64) {
       const Activations x(m, shape.cols, 12);
       const std::vector<float> y = product(w, x, 0, m, 2);
       std::vector<float> row(static_cast<size_t>(shape.cols));
-      for (int64_t r = 0; r < shape.rows; ++r) {
-        unpack_row(w.view, r, row.data());
-        for (int64_t i = 0; i < m; ++i) {
-          const Exact dot = exact_dot(row, x.row(i));
-          const double error = std::fabs(y[static_cast<size_t>(i * shape.rows + r)] - dot.value);
+      for (int64_t i = 0; i < m; ++i) {
+        const bool rounds = path().math == Math::fast && !is_float(format());
+        const std::vector<float> seen =
+            rounds ? rounded(x.row(i), shape.cols) : std::vector<float>(x.row(i), x.row(i) + shape.cols);
+        for (int64_t r = 0; r < shape.rows; ++r) {
+          unpack_row(w.view, r, row.data());
+          const Exact dot = exact_dot(row, seen.data());
+          const double value = y[static_cast<size_t>(i * shape.rows + r)];
+          const double error = std::fabs(value - dot.value);
           worst = std::max(worst, error / dot.magnitude);
           ASSERT_LE(error, path().tolerance * dot.magnitude)
               << shape.rows << " x " << shape.cols << ", m " << m << ", row " << r << " of W, row " << i;
+          const Exact unrounded = exact_dot(row, x.row(i));
+          ASSERT_LE(std::fabs(value - unrounded.value), kRounding * unrounded.magnitude);
         }
       }
     }

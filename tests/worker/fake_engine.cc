@@ -163,6 +163,7 @@ std::vector<StepRequest> FakeEngine::step_requests() const {
 }
 
 void FakeEngine::submit(Work work, bool waits_when_held) {
+  if (options_.inside_calls) return work();
   {
     const std::lock_guard lock(mutex_);
     (waits_when_held ? held_work_ : work_).push_back(std::move(work));

@@ -20,6 +20,7 @@ namespace ete {
 struct FakeEngineOptions {
   int64_t vocab_size = 1000;
   int64_t context = 4096;
+  bool inside_calls = false;  // answers in the caller's thread, before the call returns
 };
 
 // An engine without a model: its own thread answers each request in order, at once unless held. Row p of a

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <grpcpp/grpcpp.h>
-#include <gtest/gtest.h>
 
 #include <chrono>
 #include <cstdlib>

@@ -65,6 +65,30 @@ TEST(Session, EmptyPromptIsOpenedWithoutAResult) {
   EXPECT_EQ(reply.step_result().length(), 1);
 }
 
+TEST(Session, EngineMayAnswerBeforeItsCallReturns) {
+  FakeEngineOptions options;
+  options.inside_calls = true;
+  RunningService running(options);
+  Client client(running.stub());
+  v1::SessionReply reply;
+  client.open("r1", {5});
+  ASSERT_TRUE(client.read(reply));
+  EXPECT_TRUE(reply.has_opened()) << "first";
+  ASSERT_TRUE(client.read(reply));
+  EXPECT_EQ(reply.step_result().length(), 1);
+  client.step(1, {6});
+  ASSERT_TRUE(client.read(reply));
+  EXPECT_EQ(reply.step_result().length(), 2);
+  client.step(9, {6});
+  EXPECT_EQ(client.finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+
+  running.engine().fail_steps(Error(ErrorCode::resource_exhausted, "full"));
+  Client refused(running.stub());
+  refused.open("r2", {5});
+  EXPECT_EQ(refused.finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_TRUE(eventually([&] { return running.engine().live() == 0; }));
+}
+
 TEST(Session, EveryFieldReachesTheEngine) {
   RunningService running;
   Client client(running.stub());

@@ -123,7 +123,7 @@ TEST_F(WorkerProcess, SecondSignalEndsAtOnce) {
 }
 
 TEST_F(WorkerProcess, AnswersAndStopsWhileLoading) {
-  Process slow(arguments("slow"));
+  Process slow(arguments("slow", {"--drain-grace", "600"}));
   ASSERT_TRUE(reaches(v1::GetStatusReply::LOADING)) << slow.errors();
   slow.send(SIGTERM);
   EXPECT_EQ(slow.wait(), 0);

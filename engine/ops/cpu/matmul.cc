@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -36,6 +36,8 @@ const MatmulKernels& kernels_of(KernelFamily family) {
       return matmul_kernels_avx2();
     case KernelFamily::avx512:
       return matmul_kernels_avx512();
+    case KernelFamily::vnni:
+      return matmul_kernels_vnni();
     default:
       check_failed(__FILE__, __LINE__, "KernelFamily", std::string(name_of(family)));
   }
@@ -208,6 +210,56 @@ void run_decode(const Call& call) {
   });
 }
 
+// x rounded for Math::fast, for outputs whose width pads to `cols`.
+class RoundedRows {
+ public:
+  RoundedRows(const Call& call, int64_t cols)
+      : cols_(cols), q_(static_cast<size_t>(call.m * cols)), scales_(q_.size() / 32), sums_(q_.size() / 32) {
+    std::vector<float> padded(static_cast<size_t>(cols));
+    for (int64_t i = 0; i < call.m; ++i) {
+      std::copy_n(call.x + i * call.x_stride, call.cols, padded.data());
+      const int64_t block = i * cols / 32;
+      call.kernels.round_blocks(padded.data(), cols,
+                                {q_.data() + i * cols, scales_.data() + block, sums_.data() + block});
+    }
+  }
+
+  RoundedInput rows_from(int64_t i) const {
+    const int64_t block = i * cols_ / 32;
+    return {q_.data() + i * cols_, scales_.data() + block, sums_.data() + block, cols_};
+  }
+
+ private:
+  int64_t cols_;
+  std::vector<int8_t> q_;
+  std::vector<float> scales_, sums_;
+};
+
+// Both kinds of rows: the integer dot serves four at a time.
+void run_rounded(const Call& call) {
+  std::map<int64_t, RoundedRows> inputs;
+  for (const MatmulOutput& output : call.outputs) {
+    inputs.try_emplace(padded_cols(output), call, padded_cols(output));
+  }
+  const std::vector<PanelRun> runs = cut(call, INT64_MAX, call.m);
+  call.pool.parallel_for(static_cast<int64_t>(runs.size()), [&](int64_t task, int) {
+    const PanelRun& run = runs[static_cast<size_t>(task)];
+    const PackedMatrix& w = run.output->w;
+    const RoundedRows& input = inputs.at(padded_cols(*run.output));
+    const FormatKernels& kernels = call.kernels.formats[static_cast<size_t>(w.format)];
+    const size_t bytes = panel_bytes(w.format, w.cols);
+    for (int64_t panel = run.panel_begin; panel < run.panel_end; ++panel) {
+      for (int64_t row = 0; row < call.m; row += kDecodeRows) {
+        const int64_t m = std::min(kDecodeRows, call.m - row);
+        float sums[kDecodeRows * kPanelRows];
+        kernels.multiply_rounded[m - 1](w.data + static_cast<size_t>(panel) * bytes, input.rows_from(row),
+                                        sums);
+        store_sums(*run.output, panel, row, m, sums);
+      }
+    }
+  });
+}
+
 // What the K-ranges' products are added to: 0, the bias, y, or both.
 void begin_rows(const PanelRun& run) {
   const MatmulOutput& output = *run.output;
@@ -285,7 +337,14 @@ void matmul_cpu(ThreadPool& pool, KernelFamily family, Math math, RowKind kind, 
   const int64_t cols = outputs.front().w.cols;
   CHECK(m > 0 && x != nullptr, "m = " + std::to_string(m));
   for (const MatmulOutput& output : outputs) check_output(output, cols, x_stride, m);
-  const Call call{pool, kernels, x, x_stride, m, cols, outputs};
+  std::vector<MatmulOutput> exact, rounded;
+  for (const MatmulOutput& output : outputs) {
+    const bool rounds = kernels.formats[static_cast<size_t>(output.w.format)].multiply_rounded[0] != nullptr;
+    (math == Math::fast && rounds ? rounded : exact).push_back(output);
+  }
+  if (!rounded.empty()) run_rounded({pool, kernels, x, x_stride, m, cols, rounded});
+  if (exact.empty()) return;
+  const Call call{pool, kernels, x, x_stride, m, cols, exact};
   if (kind == RowKind::decode) return run_decode(call);
   run_prefill(call);
 }
@@ -294,7 +353,8 @@ std::vector<KernelFamily> supported_families(Math math) {
   const CpuFeatures features = cpu_features();
   std::vector<KernelFamily> families{KernelFamily::plain};
   if (features.avx2) families.push_back(KernelFamily::avx2);
-  if (features.avx512 && math == Math::exact) families.push_back(KernelFamily::avx512);
+  if (features.avx512) families.push_back(KernelFamily::avx512);
+  if (features.vnni && math == Math::fast) families.push_back(KernelFamily::vnni);
   return families;
 }
 

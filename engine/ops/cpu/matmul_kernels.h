@@ -31,6 +31,22 @@ struct DecodeInput {
   int64_t cols = 0;                   // a multiple of the format's block
 };
 
+// One row of x as Math::fast sees it: x = scale q within each 32 columns, scale = absmax / 127, q rounded to
+// nearest even.
+struct RoundedRow {
+  int8_t* q;      // [cols]
+  float* scales;  // [cols / 32]
+  float* sums;    // [cols / 32]: scale x sum of q
+};
+
+// Rows of it.
+struct RoundedInput {
+  const int8_t* q;      // [m, cols]
+  const float* scales;  // [m, cols / 32]
+  const float* sums;    // [m, cols / 32]
+  int64_t cols;         // a multiple of the format's block
+};
+
 struct FormatKernels {
   XLayout layout = XLayout::natural;
   // sums [m, 16] = x . panel, entry m - 1 of the table for m rows of x.
@@ -38,6 +54,8 @@ struct FormatKernels {
   // tile [cols, 16] = columns [col_begin, col_begin + cols) of the panel; both multiples of the format's
   // block.
   void (*expand)(const std::byte* panel, int64_t col_begin, int64_t cols, float* tile) = nullptr;
+  // Math::fast: sums [m, 16] = x . panel. Null for formats of floats, which lose nothing by staying exact.
+  void (*multiply_rounded[kDecodeRows])(const std::byte* panel, const RoundedInput& input, float* sums) = {};
 };
 
 struct MatmulKernels {
@@ -45,6 +63,8 @@ struct MatmulKernels {
   // One row of x [cols, a multiple of 32] to a layout other than natural.
   void (*arrange)(XLayout layout, const float* x, int64_t cols, float* arranged) = nullptr;
   void (*sum_blocks)(const float* x, int64_t cols, float* sums /*[cols / 32]*/) = nullptr;
+  // One row of x [cols, a multiple of 32].
+  void (*round_blocks)(const float* x, int64_t cols, const RoundedRow& out) = nullptr;
   // y [m, y_stride] += x [m, x_stride] . tile [cols, 16], entry m - 1 of the table for m rows.
   void (*multiply[kTileRows])(const float* tile, const float* x, int64_t x_stride, int64_t cols, float* y,
                               int64_t y_stride) = {};
@@ -53,5 +73,6 @@ struct MatmulKernels {
 const MatmulKernels& matmul_kernels_plain();
 const MatmulKernels& matmul_kernels_avx2();
 const MatmulKernels& matmul_kernels_avx512();
+const MatmulKernels& matmul_kernels_vnni();
 
 }  // namespace ete

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "engine/ops/cpu/matmul_kernels.h"
@@ -36,6 +38,37 @@ void expand(const std::byte* panel, int64_t col_begin, int64_t cols, float* tile
   }
 }
 
+template <WeightFormat format, int64_t m>
+void multiply_rounded(const std::byte* panel, const RoundedInput& input, float* sums) {
+  for (int64_t r = 0; r < kPanelRows; ++r) {
+    const std::vector<float> w = unpacked(format, panel, r, input.cols);
+    for (int64_t i = 0; i < m; ++i) {
+      float sum = 0;
+      for (int64_t k = 0; k < input.cols; ++k) {
+        const int64_t at = i * input.cols + k;
+        sum += w[static_cast<size_t>(k)] * (input.scales[at / 32] * static_cast<float>(input.q[at]));
+      }
+      sums[i * kPanelRows + r] = sum;
+    }
+  }
+}
+
+void round_blocks(const float* x, int64_t cols, const RoundedRow& out) {
+  for (int64_t block = 0; block < cols / 32; ++block) {
+    float absmax = 0;
+    for (int64_t k = 32 * block; k < 32 * block + 32; ++k) absmax = std::max(absmax, std::fabs(x[k]));
+    const float inverse = absmax > 0 ? 127.0f / absmax : 0.0f;
+    int32_t sum = 0;
+    for (int64_t k = 32 * block; k < 32 * block + 32; ++k) {
+      // Clamped for infinities, which no int8 holds.
+      out.q[k] = static_cast<int8_t>(std::clamp(std::nearbyintf(x[k] * inverse), -127.0f, 127.0f));
+      sum += out.q[k];
+    }
+    out.scales[block] = absmax / 127.0f;
+    out.sums[block] = out.scales[block] * static_cast<float>(sum);
+  }
+}
+
 template <int64_t m>
 void multiply(const float* tile, const float* x, int64_t x_stride, int64_t cols, float* y, int64_t y_stride) {
   for (int64_t i = 0; i < m; ++i) {
@@ -48,19 +81,30 @@ void multiply(const float* tile, const float* x, int64_t x_stride, int64_t cols,
 }
 
 template <WeightFormat format>
-constexpr FormatKernels format_kernels() {
+constexpr FormatKernels float_kernels() {
   return {.layout = XLayout::natural,
           .decode = {decode<format, 1>, decode<format, 2>, decode<format, 3>, decode<format, 4>},
           .expand = expand<format>};
 }
 
+template <WeightFormat format>
+constexpr FormatKernels packed_kernels() {
+  FormatKernels kernels = float_kernels<format>();
+  kernels.multiply_rounded[0] = multiply_rounded<format, 1>;
+  kernels.multiply_rounded[1] = multiply_rounded<format, 2>;
+  kernels.multiply_rounded[2] = multiply_rounded<format, 3>;
+  kernels.multiply_rounded[3] = multiply_rounded<format, 4>;
+  return kernels;
+}
+
 constexpr MatmulKernels kKernels = {
-    .formats = {format_kernels<WeightFormat::f32>(), format_kernels<WeightFormat::bf16>(),
-                format_kernels<WeightFormat::f16>(), format_kernels<WeightFormat::w8_row>(),
-                format_kernels<WeightFormat::w8_g32>(), format_kernels<WeightFormat::w4_g32>(),
-                format_kernels<WeightFormat::w4_g32m>(), format_kernels<WeightFormat::w4_g128>(),
-                format_kernels<WeightFormat::q5_1>(), format_kernels<WeightFormat::q4_k>(),
-                format_kernels<WeightFormat::q5_k>(), format_kernels<WeightFormat::q6_k>()},
+    .formats = {float_kernels<WeightFormat::f32>(), float_kernels<WeightFormat::bf16>(),
+                float_kernels<WeightFormat::f16>(), packed_kernels<WeightFormat::w8_row>(),
+                packed_kernels<WeightFormat::w8_g32>(), packed_kernels<WeightFormat::w4_g32>(),
+                packed_kernels<WeightFormat::w4_g32m>(), packed_kernels<WeightFormat::w4_g128>(),
+                packed_kernels<WeightFormat::q5_1>(), packed_kernels<WeightFormat::q4_k>(),
+                packed_kernels<WeightFormat::q5_k>(), packed_kernels<WeightFormat::q6_k>()},
+    .round_blocks = round_blocks,
     .multiply = {multiply<1>, multiply<2>, multiply<3>, multiply<4>, multiply<5>, multiply<6>}};
 
 }  // namespace

@@ -70,6 +70,19 @@ struct Simd {
     return _mm256_shuffle_epi8(
         a, _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(indices))));
   }
+  static I repeat16(const int8_t* from) {
+    return _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+  }
+  static I abs_8(I a) { return _mm256_abs_epi8(a); }
+  static I with_sign_8(I a, I sign) { return _mm256_sign_epi8(a, sign); }
+  static I add_32(I a, I b) { return _mm256_add_epi32(a, b); }
+  // Sums of four products of unsigned a (at most 128) and signed b.
+  static I dot(I a, I b) { return _mm256_madd_epi16(_mm256_maddubs_epi16(a, b), _mm256_set1_epi16(1)); }
+  // Two of them, of a and c at most 63.
+  static I dot_small(I a, I b, I c, I d) {
+    const I pairs = _mm256_add_epi16(_mm256_maddubs_epi16(a, b), _mm256_maddubs_epi16(c, d));
+    return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+  }
   static F as_f32(I a) { return _mm256_castsi256_ps(a); }
   static F to_f32(I a) { return _mm256_cvtepi32_ps(a); }
 

@@ -76,6 +76,30 @@ struct Simd {
     return _mm512_shuffle_epi8(
         a, _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(indices))));
   }
+  static I repeat16(const int8_t* from) {
+    return _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+  }
+  static I abs_8(I a) { return _mm512_abs_epi8(a); }
+  static I with_sign_8(I a, I sign) {
+    return _mm512_mask_sub_epi8(a, _mm512_movepi8_mask(sign), _mm512_setzero_si512(), a);
+  }
+  static I add_32(I a, I b) { return _mm512_add_epi32(a, b); }
+  // Sums of four products of unsigned a (at most 128) and signed b.
+  static I dot(I a, I b) {
+#ifdef __AVX512VNNI__
+    return _mm512_dpbusd_epi32(_mm512_setzero_si512(), a, b);
+#else
+    return _mm512_madd_epi16(_mm512_maddubs_epi16(a, b), _mm512_set1_epi16(1));
+#endif
+  }
+  // Two of them, of a and c at most 63.
+  static I dot_small(I a, I b, I c, I d) {
+#ifdef __AVX512VNNI__
+    return _mm512_dpbusd_epi32(dot(a, b), c, d);
+#else
+    return _mm512_add_epi32(dot(a, b), dot(c, d));
+#endif
+  }
   static F as_f32(I a) { return _mm512_castsi512_ps(a); }
   static F to_f32(I a) { return _mm512_cvtepi32_ps(a); }
 

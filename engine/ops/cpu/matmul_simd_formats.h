@@ -42,6 +42,7 @@ struct W4 {
   static constexpr XLayout kLayout = XLayout::nibbles;
   static constexpr bool kPairedGroups = false;
   static constexpr int kZero = zero;
+  static constexpr bool kSigned = false;
 
   static void scales(const uint8_t*, const uint8_t* block, Scales* out) {
     const uint8_t* scale = block + 16 * cols / 2;
@@ -58,6 +59,9 @@ struct W4 {
     *low = low_nibbles(packed);
     *high = high_nibbles(packed);
   }
+  static void stored_bytes(const uint8_t* block, int group, int row, I* low, I* high) {
+    bytes<1>(block, group, row, low, high);
+  }
 };
 
 template <bool scale_per_row>
@@ -70,6 +74,7 @@ struct W8 {
   static constexpr XLayout kLayout = XLayout::bytes;
   static constexpr bool kPairedGroups = false;
   static constexpr int kZero = 128;
+  static constexpr bool kSigned = true;
 
   static void scales(const uint8_t* panel, const uint8_t* block, Scales* out) {
     if (scale_per_row) {
@@ -86,6 +91,10 @@ struct W8 {
   }
   static void decode_bytes(const uint8_t* block, int group, int row, I* low, I* high) {
     bytes<1>(block, group, row, low, high);
+  }
+  static void stored_bytes(const uint8_t* block, int, int row, I* low, I* high) {
+    *low = Simd::load_rows<16>(block + 16 * row);
+    *high = Simd::load_rows<16>(block + 256 + 16 * row);
   }
 };
 
@@ -105,6 +114,7 @@ struct Q5_1 {
   static constexpr XLayout kLayout = XLayout::bytes;
   static constexpr bool kPairedGroups = false;
   static constexpr int kZero = 0;
+  static constexpr bool kSigned = false;
 
   static void scales(const uint8_t*, const uint8_t* block, Scales* out) {
     alignas(64) uint16_t scale[16], min[16];
@@ -129,6 +139,9 @@ struct Q5_1 {
     *high = Simd::or_(high_nibbles(packed), sixteen_where(Simd::shuffle_8(fifth, kHighBytes)));
   }
   static void decode_bytes(const uint8_t* block, int group, int row, I* low, I* high) {
+    bytes<1>(block, group, row, low, high);
+  }
+  static void stored_bytes(const uint8_t* block, int group, int row, I* low, I* high) {
     bytes<1>(block, group, row, low, high);
   }
 };
@@ -178,6 +191,7 @@ struct Q4K : KScales<144> {
   static constexpr XLayout kLayout = XLayout::bytes;
   static constexpr bool kPairedGroups = true;
   static constexpr int kZero = 0;
+  static constexpr bool kSigned = false;
 
   // Low nibbles are the even group's, high ones the next's.
   static void decode_bytes(const uint8_t* block, int group, int row, I* first, I* second) {
@@ -193,6 +207,9 @@ struct Q4K : KScales<144> {
     *low = group % 2 == 0 ? low_nibbles(a) : high_nibbles(a);
     *high = group % 2 == 0 ? low_nibbles(b) : high_nibbles(b);
   }
+  static void stored_bytes(const uint8_t* block, int group, int row, I* low, I* high) {
+    bytes<1>(block, group, row, low, high);
+  }
 };
 
 struct Q5K : KScales<176> {
@@ -205,6 +222,7 @@ struct Q5K : KScales<176> {
   static constexpr XLayout kLayout = XLayout::bytes;
   static constexpr bool kPairedGroups = false;
   static constexpr int kZero = 0;
+  static constexpr bool kSigned = false;
 
   template <int step>
   static void bytes(const uint8_t* block, int group, int row, I* low, I* high) {
@@ -221,6 +239,9 @@ struct Q5K : KScales<176> {
   static void decode_bytes(const uint8_t* block, int group, int row, I* low, I* high) {
     bytes<1>(block, group, row, low, high);
   }
+  static void stored_bytes(const uint8_t* block, int group, int row, I* low, I* high) {
+    bytes<1>(block, group, row, low, high);
+  }
 };
 
 struct Q6K {
@@ -233,6 +254,7 @@ struct Q6K {
   static constexpr XLayout kLayout = XLayout::bytes;
   static constexpr bool kPairedGroups = false;
   static constexpr int kZero = 32;
+  static constexpr bool kSigned = true;
 
   static void scales(const uint8_t*, const uint8_t* block, Scales* out) {
     alignas(64) uint16_t d[16];
@@ -267,7 +289,22 @@ struct Q6K {
   static void decode_bytes(const uint8_t* block, int group, int row, I* low, I* high) {
     bytes<1>(block, group, row, low, high);
   }
+  static void stored_bytes(const uint8_t* block, int group, int row, I* low, I* high) {
+    bytes<1>(block, group, row, low, high);
+    *low = Simd::sub_8(*low, Simd::set1_8(kZero));
+    *high = Simd::sub_8(*high, Simd::set1_8(kZero));
+  }
 };
+
+// The four sums of each row, added: (0 + 1) + (2 + 3).
+inline void add_row_sums(const F* by_rows /*[16 / kRows]*/, float* sums /*[16]*/) {
+  for (int h = 0; h < kHalves; ++h) {
+    F v[4] = {by_rows[4 * h], by_rows[4 * h + 1], by_rows[4 * h + 2], by_rows[4 * h + 3]};
+    Simd::transpose4(v);
+    const F sum = Simd::add(Simd::add(v[0], v[1]), Simd::add(v[2], v[3]));
+    Simd::store(sums + h * Simd::kLanes, Simd::order_rows(sum));
+  }
+}
 
 }  // namespace
 }  // namespace ete

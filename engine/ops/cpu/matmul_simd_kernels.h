@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "engine/ops/cpu/matmul_simd_formats.h"
+#include "engine/ops/cpu/matmul_simd_rounded.h"
 
 // The kernels of one family, for either width of Simd; matmul_avx2.cc and matmul_avx512.cc are this file.
 // Everything is in an anonymous namespace and nothing of the standard library is called, so no code of a wide
@@ -44,16 +45,6 @@ inline void sum_blocks(const float* x, int64_t cols, float* sums) {
     for (int k = 0; k < 32; k += 4) sum = _mm_add_ps(sum, _mm_loadu_ps(x + 32 * block + k));
     sum = _mm_add_ps(sum, _mm_movehl_ps(sum, sum));
     sums[block] = _mm_cvtss_f32(_mm_add_ss(sum, _mm_movehdup_ps(sum)));
-  }
-}
-
-// The four sums of each row, added: (0 + 1) + (2 + 3).
-inline void add_row_sums(const F* by_rows /*[16 / kRows]*/, float* sums /*[16]*/) {
-  for (int h = 0; h < kHalves; ++h) {
-    F v[4] = {by_rows[4 * h], by_rows[4 * h + 1], by_rows[4 * h + 2], by_rows[4 * h + 3]};
-    Simd::transpose4(v);
-    const F sum = Simd::add(Simd::add(v[0], v[1]), Simd::add(v[2], v[3]));
-    Simd::store(sums + h * Simd::kLanes, Simd::order_rows(sum));
   }
 }
 
@@ -400,7 +391,9 @@ template <class Format>
 constexpr FormatKernels packed_kernels() {
   return {.layout = Format::kLayout,
           .decode = {decode<Format, 1>, decode<Format, 2>, decode<Format, 3>, decode<Format, 4>},
-          .expand = expand<Format>};
+          .expand = expand<Format>,
+          .multiply_rounded = {multiply_rounded<Format, 1>, multiply_rounded<Format, 2>,
+                               multiply_rounded<Format, 3>, multiply_rounded<Format, 4>}};
 }
 
 template <class Format>
@@ -425,6 +418,7 @@ constexpr MatmulKernels kKernels = {
                 packed_kernels<Q5_1>(), packed_kernels<Q4K>(), packed_kernels<Q5K>(), packed_kernels<Q6K>()},
     .arrange = arrange,
     .sum_blocks = sum_blocks,
+    .round_blocks = round_blocks,
     .multiply = {multiply<1>, multiply<2>, multiply<3>, multiply<4>, multiply<5>, multiply<6>}};
 
 }  // namespace

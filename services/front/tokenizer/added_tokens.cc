@@ -86,7 +86,6 @@ void AddedTokenMatcher::split(std::string_view text, bool parse_special,
     }
     if (match.token->lstrip) match.begin -= trailing_space(text.substr(0, match.begin));
     if (match.token->rstrip) match.end += leading_space(text.substr(match.end));
-    match.begin = std::max(match.begin, done);
     if (match.begin > done) on_text(text.substr(done, match.begin - done));
     on_token(match.token->id);
     done = std::max(match.end, done);

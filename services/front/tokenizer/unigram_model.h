@@ -25,9 +25,7 @@ class UnigramModel : public Model {
     int32_t unk_id = -1;  // -1: an unknown character is an error
     double unk_score = 0;
     bool single_precision =
-        false;  // sums of scores are floats, as SentencePiece's; doubles in huggingface/tokenizers
-    bool runs_may_be_pieces =
-        false;  // a run of unknown characters that is a piece is that piece (the latter)
+        false;  // sums of scores are floats, as SentencePiece's; else doubles, as tokenizer.json's
     std::array<int32_t, 256> byte_ids = {};  // tokens of byte fallback, -1 where absent
   };
 
@@ -43,7 +41,6 @@ class UnigramModel : public Model {
   };
   void viterbi(std::string_view word, std::vector<Node>& nodes) const;
   void add_unknown(std::string_view run, std::vector<int32_t>& reversed) const;
-  int32_t find(std::string_view text) const;
 
   ByteTrie trie_;
   std::vector<double> scores_;  // [pieces]

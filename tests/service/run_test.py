@@ -1,0 +1,257 @@
+"""`ete run` over real processes: text, json, signals, broken pipes, killed processes. Standard library only.
+
+Arguments: the path of ete and the root of the sources.
+"""
+
+import array
+import contextlib
+import json
+import os
+import pathlib
+import pty
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+ETE, SOURCE = sys.argv[1], pathlib.Path(sys.argv[2])
+LLAMA = str(SOURCE / "tests" / "golden" / "models" / "llama_gqa")
+TINY = ["--model", "random:tiny", "--device", "cpu"]
+# Tokens take long enough to be interrupted between them.
+SLOW = ["--model", "random:smollm-135m:w8", "--device", "cpu", "--max-tokens", "8000"]
+TIMEOUT = 120
+GONE_WITHIN = 5
+
+
+def golden(name):
+    data = pathlib.Path(LLAMA, "golden.safetensors").read_bytes()
+    (length,) = struct.unpack("<Q", data[:8])
+    begin, end = json.loads(data[8 : 8 + length])[name]["data_offsets"]
+    return list(array.array("i", data[8 + length + begin : 8 + length + end]))
+
+
+class RunTest(unittest.TestCase):
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory(dir="/tmp")
+        self.addCleanup(directory.cleanup)
+        self.tmp = directory.name
+        self.env = {**os.environ, "TMPDIR": self.tmp}
+
+    def run_ete(self, *arguments, **more):
+        return subprocess.run([ETE, "run", *arguments], capture_output=True, env=self.env, timeout=TIMEOUT, **more)
+
+    @contextlib.contextmanager
+    def started(self, *arguments, **more):
+        options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": self.env, **more}
+        process = subprocess.Popen([ETE, "run", *arguments], **options)
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.communicate()
+
+    def json_of(self, *arguments, **more):
+        result = self.run_ete("--json", *arguments, **more)
+        self.assertEqual((result.returncode, result.stderr), (0, b""))
+        self.assertEqual(result.stdout.count(b"\n"), 1)
+        return json.loads(result.stdout)
+
+    def servers(self):
+        """Process ids by program of servers whose sockets lie in our directory."""
+        found = {}
+        for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):
+                arguments = path.read_bytes().split(b"\0")
+                if any(self.tmp.encode() in argument for argument in arguments[1:]):
+                    found[os.path.basename(arguments[0]).decode()] = int(path.parent.name)
+        return found
+
+    def check_nothing_left(self):
+        end = time.monotonic() + GONE_WITHIN
+        while self.servers() and time.monotonic() < end:
+            time.sleep(0.02)
+        self.assertEqual(self.servers(), {})
+
+    def check_clean(self):
+        self.check_nothing_left()
+        self.assertEqual(os.listdir(self.tmp), [])
+
+    def check_failure(self, result, code, *mentions):
+        error = result.stderr.decode()
+        self.assertEqual(result.returncode, code, error)
+        self.assertEqual(error.count("\n"), 1, error)
+        for mention in mentions:
+            self.assertIn(mention, error)
+        self.check_clean()
+
+
+class Text(RunTest):
+    def test_streams_text_and_ends_with_a_newline(self):
+        document = self.json_of(*TINY, "hello", "--max-tokens", "8")
+        result = self.run_ete(*TINY, "hello", "--max-tokens", "8")
+        self.assertEqual((result.returncode, result.stderr), (0, b""))
+        text = bytes.fromhex(document["text_hex"]) if "text_hex" in document else document["text"].encode()
+        self.assertEqual(result.stdout, text + b"\n")
+        self.check_clean()
+
+    def test_json(self):
+        document = self.json_of(*TINY, "hello", "--max-tokens", "5", "--context", "128")
+        keys = ["prompt_ids", "ids", "text", "finish_reason", "timings", "plan"]
+        self.assertEqual([key for key in document if key != "text_hex"], keys)
+        self.assertEqual(document["prompt_ids"], [256, *b"hello"])
+        self.assertEqual(len(document["ids"]), 5)
+        self.assertEqual(document["finish_reason"], "length")
+        self.assertEqual(document["plan"]["context"], 128)
+        self.assertGreater(document["timings"]["prefill_ms"], 0)
+        if "text_hex" in document:
+            self.assertEqual(bytes.fromhex(document["text_hex"]).decode(errors="replace"), document["text"])
+        self.check_clean()
+
+    def test_prompt_from_stdin(self):
+        document = self.json_of(*TINY, "-", "--max-tokens", "1", input=b"h\xc3\xa9\n")
+        self.assertEqual(document["prompt_ids"], [256, *b"h\xc3\xa9\n"])
+
+    def test_prompts_that_name_commands_or_look_like_flags(self):
+        for arguments, text in [(["serve"], b"serve"), (["--", "--json"], b"--json"), ([""], b"")]:
+            with self.subTest(text=text):
+                document = self.json_of(*TINY, "--max-tokens=1", *arguments)
+                self.assertEqual(document["prompt_ids"], [256, *text])
+
+    def test_bad_text(self):
+        self.check_failure(self.run_ete(*TINY, b"a\xff"), 2, "PROMPT", "1")
+        self.check_failure(self.run_ete(*TINY, "-", input=b"a\xff"), 1, "stdin")
+
+    def test_seed(self):
+        sampled = [*TINY, "hello", "--max-tokens", "20", "--temperature", "1"]
+        first = self.json_of(*sampled, "--seed", "18446744073709551615")
+        self.assertEqual(self.json_of(*sampled, "--seed", "18446744073709551615")["ids"], first["ids"])
+        self.assertNotEqual(self.json_of(*sampled, "--seed", "7")["ids"], first["ids"])
+
+    def test_stop(self):
+        sampled = [*TINY, "hello", "--max-tokens", "40", "--temperature", "1", "--seed", "1"]
+        whole = self.json_of(*sampled)["text"]
+        stop = next(c for c in whole[5:] if c.isascii())
+        document = self.json_of(*sampled, "--stop", "never-there", "--stop", stop)
+        self.assertEqual(document["finish_reason"], "stop_string")
+        self.assertEqual(document["text"], whole[: whole.index(stop)])
+
+    def test_golden_ids_without_a_tokenizer(self):
+        prompt = golden("p1.ids")
+        document = self.json_of(
+            "--model", LLAMA, "--device", "cpu", "--kv-type", "f32", "--max-tokens", "24",
+            "--tokens", ",".join(map(str, prompt)),
+        )  # fmt: skip
+        self.assertEqual(document["prompt_ids"], prompt)
+        self.assertEqual(document["ids"], golden("p1.greedy_ids"))
+        self.assertEqual(document["text"], "")
+        self.check_clean()
+
+    def test_text_for_a_model_without_a_tokenizer(self):
+        self.check_failure(self.run_ete("--model", LLAMA, "hello"), 2, "tokenizer")
+
+    def test_progress_on_a_terminal(self):
+        controller, terminal = pty.openpty()
+        result = subprocess.run(
+            [ETE, "run", *SLOW[:-1], "1", "hello"], stdout=subprocess.PIPE, stderr=terminal, env=self.env,
+            timeout=TIMEOUT,
+        )  # fmt: skip
+        os.close(terminal)
+        drawn = b""
+        with contextlib.suppress(OSError):
+            while piece := os.read(controller, 4096):
+                drawn += piece
+        os.close(controller)
+        self.assertEqual(result.returncode, 0)
+        self.assertRegex(drawn, rb"\[#*\.*\] \d+%")
+        self.assertTrue(drawn.endswith(b"\r\x1b[K"), drawn[-80:])
+
+    def test_default_model_answers(self):
+        cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
+        if not list(cache.glob("edge-transformer-engine/SmolLM2-135M-Instruct.Q4_1.gguf")):
+            self.skipTest("scripts/fetch_default_model.sh has not fetched the default model")
+        result = self.run_ete("The capital of France is", "--max-tokens", "16")
+        self.assertEqual((result.returncode, result.stderr), (0, b""))
+        self.assertIn("Paris", result.stdout.decode())
+
+    def test_default_model_is_missing(self):
+        self.env["XDG_CACHE_HOME"] = self.tmp
+        self.check_failure(self.run_ete("hello"), 1, "--model", self.tmp, "scripts/fetch_default_model.sh")
+
+
+class Failures(RunTest):
+    def test_model_that_cannot_be_opened_is_told_at_once(self):
+        begin = time.monotonic()
+        result = self.run_ete("--model", "/nonexistent.gguf", "hello")
+        self.assertLess(time.monotonic() - begin, 10)
+        self.check_failure(result, 1, "/nonexistent.gguf: no such file")
+
+    def test_flag_that_the_engine_refuses_is_a_usage_error(self):
+        self.check_failure(self.run_ete(*TINY, "hello", "--kernels", "wgmma"), 2, "--kernels", "wgmma")
+
+    def test_request_that_the_server_refuses_names_the_field(self):
+        self.check_failure(self.run_ete(*TINY, "--tokens", "1,320"), 2, "tokens", "320")
+
+    def test_nobody_at_the_address(self):
+        self.check_failure(self.run_ete("hello", "--address", f"unix:{self.tmp}/none"), 1, "UNAVAILABLE")
+
+    def read_some(self, process):
+        self.assertNotEqual(os.read(process.stdout.fileno(), 1), b"")
+
+    def test_signals(self):
+        for number in [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]:
+            with self.subTest(signal=number), self.started(*SLOW, "hello") as process:
+                self.read_some(process)
+                process.send_signal(number)
+                process.communicate(timeout=TIMEOUT)
+                self.assertEqual(process.returncode, 128 + number)
+                self.check_clean()
+
+    def test_signal_while_loading(self):
+        with self.started(*SLOW, "hello") as process:
+            while "ete-worker" not in self.servers():
+                self.assertIsNone(process.poll())
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=TIMEOUT)
+            self.assertEqual(process.returncode, 130)
+            self.check_clean()
+
+    def test_closed_stdout(self):
+        with self.started(*SLOW, "hello") as process:
+            self.read_some(process)
+            process.stdout.close()
+            process.stdout = None
+            _, error = process.communicate(timeout=TIMEOUT)
+            self.assertEqual(process.returncode, 1)
+            self.assertEqual(error, b"ete run: cannot write to stdout: Broken pipe\n")
+            self.check_clean()
+
+    def test_server_that_is_killed(self):
+        for program in ["ete-worker", "ete-front"]:
+            with self.subTest(program=program), self.started(*SLOW, "hello") as process:
+                self.read_some(process)
+                os.kill(self.servers()[program], signal.SIGKILL)
+                begin = time.monotonic()
+                _, error = process.communicate(timeout=TIMEOUT)
+                self.assertLess(time.monotonic() - begin, 5)
+                self.assertEqual(process.returncode, 1)
+                self.assertEqual(error.decode(), f"ete run: {program} ended with signal 9 (Killed)\n")
+                self.check_clean()
+
+    def test_killed_run_leaves_no_process_and_the_next_one_removes_its_directory(self):
+        with self.started(*SLOW, "hello") as process:
+            self.read_some(process)
+            self.assertEqual(set(self.servers()), {"ete-worker", "ete-front"})
+            process.kill()
+            process.communicate()
+        self.check_nothing_left()
+        (left,) = os.listdir(self.tmp)
+        self.assertEqual(os.stat(f"{self.tmp}/{left}").st_mode & 0o777, 0o700)
+        self.assertEqual(self.run_ete(*TINY, "hello", "--max-tokens=1").returncode, 0)
+        self.check_clean()
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1] + sys.argv[3:])
