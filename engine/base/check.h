@@ -10,7 +10,7 @@ namespace ete {
 
 // An invariant of ours, always on: throws Error(internal) naming the place. Never for input from outside,
 // which deserves an Error that names the field. The second argument is evaluated only on failure.
-#define CHECK(condition, detail) \
-  do {                           \
+#define CHECK(condition, detail)                                                   \
+  do {                                                                             \
     if (!(condition)) ::ete::check_failed(__FILE__, __LINE__, #condition, detail); \
   } while (false)

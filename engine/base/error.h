@@ -14,8 +14,8 @@ enum class ErrorCode {
   resource_exhausted,   // does not fit; the message holds the figure that would
   failed_precondition,  // right request, wrong moment
   cancelled,
-  unavailable,          // try again elsewhere or later
-  internal,             // our own fault
+  unavailable,  // try again elsewhere or later
+  internal,     // our own fault
 };
 
 // The one exception type of the engine. Thrown anywhere, caught at thread boundaries only.

@@ -14,9 +14,9 @@ namespace ete {
 enum class Family : uint8_t { llama, mistral, qwen2, qwen3 };
 std::string_view name_of(Family family);
 
-// Rotary frequencies. inv_freq is already scaled (default, linear, llama3), computed in float as transformers does
-// (modeling_rope_utils.py). A GGUF and an HF directory of one model agree bit for bit, but for llama3 scaling, whose
-// per-frequency factors a GGUF holds rounded to float.
+// Rotary frequencies. inv_freq is already scaled (default, linear, llama3), computed in float as transformers
+// does (modeling_rope_utils.py). A GGUF and an HF directory of one model agree bit for bit, but for llama3
+// scaling, whose per-frequency factors a GGUF holds rounded to float.
 struct RopeConfig {
   std::string type = "default";
   double theta = 10000.0;
@@ -28,8 +28,8 @@ struct RopeConfig {
 // Every hyperparameter that the arithmetic depends on; field names are config.json's.
 struct ModelConfig {
   Family family = Family::llama;
-  std::string architecture;         // as the file says: "LlamaForCausalLM", "llama"
-  std::string name;                 // for people: general.name, or the directory's name
+  std::string architecture;  // as the file says: "LlamaForCausalLM", "llama"
+  std::string name;          // for people: general.name, or the directory's name
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;
   int64_t num_hidden_layers = 0;
@@ -43,11 +43,11 @@ struct ModelConfig {
   bool attention_qkv_bias = false;  // q, k, v projections have biases
   bool attention_o_bias = false;
   bool mlp_bias = false;
-  bool qk_norm = false;             // RMS norm over head_dim on q and k, before rope
+  bool qk_norm = false;  // RMS norm over head_dim on q and k, before rope
   Activation hidden_act = Activation::silu;
   RopeConfig rope;
-  std::vector<int64_t> layer_window;  // [num_hidden_layers]; 0: full attention
-  std::vector<int32_t> eos_token_ids; // ids that end generation, from config, generation_config and GGUF
+  std::vector<int64_t> layer_window;   // [num_hidden_layers]; 0: full attention
+  std::vector<int32_t> eos_token_ids;  // ids that end generation, from config, generation_config and GGUF
   int32_t bos_token_id = -1;
 };
 
@@ -71,10 +71,11 @@ struct GgufVocabulary {
   std::vector<float> scores;         // empty when absent
   std::vector<int32_t> token_types;  // 1 normal 2 unknown 3 control 4 user-defined 5 unused 6 byte
   std::vector<std::string> merges;
-  std::map<std::string, int64_t> special_ids;  // "bos", "eos", "eot", "eom", "unk", "sep", "pad", ... as *_token_id
-  std::map<std::string, bool> flags;           // "add_bos_token", "add_eos_token", "add_space_prefix",
-                                               // "remove_extra_whitespaces", ...; absent keys are absent
-  std::string precompiled_charsmap;  // raw bytes
+  std::map<std::string, int64_t>
+      special_ids;                    // "bos", "eos", "eot", "eom", "unk", "sep", "pad", ... as *_token_id
+  std::map<std::string, bool> flags;  // "add_bos_token", "add_eos_token", "add_space_prefix",
+                                      // "remove_extra_whitespaces", ...; absent keys are absent
+  std::string precompiled_charsmap;   // raw bytes
   std::string chat_template;
 };
 
@@ -82,19 +83,21 @@ struct GgufVocabulary {
 struct ModelFiles {
   ModelConfig config;
   std::shared_ptr<const TensorSource> tensors;
-  bool is_gguf = false;             // tensor names are GGUF's ("blk.0.attn_q.weight")
+  bool is_gguf = false;  // tensor names are GGUF's ("blk.0.attn_q.weight")
   TokenizerFiles tokenizer_files;
   GgufVocabulary gguf_vocabulary;
   std::vector<CapabilityEntry> capabilities;
   std::string path;
 };
 
-// PATH as interface.md defines it: a GGUF file (first part of a split), a HF directory, or random:SHAPE[:w8|w4|bf16].
-// Throws Error: not_found (no such file), corrupt, unsupported (naming field and value), invalid_argument.
+// PATH as interface.md defines it: a GGUF file (first part of a split), a HF directory, or
+// random:SHAPE[:w8|w4|bf16]. Throws Error: not_found (no such file), corrupt, unsupported (naming field and
+// value), invalid_argument.
 ModelFiles open_model(const std::string& path, const std::vector<std::string>& accept_unknown = {});
 
-// Only what a tokenizer is made of: fills path, is_gguf and tokenizer_files or gguf_vocabulary. Nothing else is looked at,
-// so a directory needs no config.json or weights, and no architecture is refused. Throws as open_model.
+// Only what a tokenizer is made of: fills path, is_gguf and tokenizer_files or gguf_vocabulary. Nothing else
+// is looked at, so a directory needs no config.json or weights, and no architecture is refused. Throws as
+// open_model.
 ModelFiles open_tokenizer_files(const std::string& path);
 
 }  // namespace ete

@@ -11,12 +11,14 @@
 #include "engine/device/device.h"
 #include "engine/ops/packed_matrix.h"
 
-// Every operation of the pass, as one interface that each device implements: ops/cpu/<op>.cc, ops/cuda/<op>.cu.
-// Currency: raw pointers in the device's memory, and sizes. Each call enqueues on the stream and returns; argument
-// structs are copied, what they point at stays alive until the stream has passed. Activations are f32, row-major.
+// Every operation of the pass, as one interface that each device implements: ops/cpu/<op>.cc,
+// ops/cuda/<op>.cu. Currency: raw pointers in the device's memory, and sizes. Each call enqueues on the
+// stream and returns; argument structs are copied, what they point at stays alive until the stream has
+// passed. Activations are f32, row-major.
 //
-// Numeric contract (I3): a row of output depends only on the same row of input and on (weights, math, family, kind):
-// never on how many rows share the call. Each output element has one fixed order of reduction per (family, kind).
+// Numeric contract (I3): a row of output depends only on the same row of input and on (weights, math, family,
+// kind): never on how many rows share the call. Each output element has one fixed order of reduction per
+// (family, kind).
 
 namespace ete {
 
@@ -30,7 +32,8 @@ enum class Math : uint8_t {
   fast,   // may round activations; the tolerance is stated by Ops::describe()
 };
 
-// Kernel families of the CPU, each a fixed numeric path. `automatic` is the best one that this processor runs.
+// Kernel families of the CPU, each a fixed numeric path. `automatic` is the best one that this processor
+// runs.
 enum class KernelFamily : uint8_t { automatic, plain, avx2, avx512, vnni, amx, dp4a, mma, wgmma };
 
 std::string_view name_of(KernelFamily family);
@@ -39,13 +42,13 @@ KernelFamily kernel_family_from(std::string_view name);
 
 // y = W x (+ bias) (+ y): one of several products that share x.
 struct MatmulOutput {
-  PackedMatrix w;                // [rows, cols]
-  int64_t row_begin = 0;         // computes output rows [row_begin, row_end) of W; a multiple of 16
-  int64_t row_end = 0;           // w.rows, or a multiple of 16
-  const float* bias = nullptr;   // [w.rows], indexed by absolute row, or null
-  float* y = nullptr;            // [m, y_stride]; row r of W goes to column r
-  int64_t y_stride = 0;          // elements
-  bool add_to_y = false;         // residual: y += instead of y =
+  PackedMatrix w;               // [rows, cols]
+  int64_t row_begin = 0;        // computes output rows [row_begin, row_end) of W; a multiple of 16
+  int64_t row_end = 0;          // w.rows, or a multiple of 16
+  const float* bias = nullptr;  // [w.rows], indexed by absolute row, or null
+  float* y = nullptr;           // [m, y_stride]; row r of W goes to column r
+  int64_t y_stride = 0;         // elements
+  bool add_to_y = false;        // residual: y += instead of y =
 };
 
 // How a KV page of one layer lies in memory: K [kv_heads, kKvTile, head_dim], then V the same. A page holds
@@ -54,35 +57,33 @@ constexpr int64_t kKvTile = 512;
 struct KvLayout {
   DType type = DType::f16;  // f32, f16 or bf16; rounded to nearest even on store
   int64_t kv_heads = 0;
-  int64_t head_dim = 0;     // multiple of 2, 16 to 256
-  size_t page_bytes() const {
-    return 2 * static_cast<size_t>(kv_heads * kKvTile * head_dim) * size_of(type);
-  }
+  int64_t head_dim = 0;  // multiple of 2, 16 to 256
+  size_t page_bytes() const { return 2 * static_cast<size_t>(kv_heads * kKvTile * head_dim) * size_of(type); }
 };
 
 // Rows of one session in this pass, consecutive in the batch and in the session.
 struct KvSegment {
-  int64_t row_begin = 0;                // first row in q, k, v
+  int64_t row_begin = 0;  // first row in q, k, v
   int64_t row_count = 0;
-  int64_t first_position = 0;           // absolute position of row_begin
-  std::vector<std::byte*> pages;        // this layer's pages, index p for positions [512 p, 512 (p + 1))
+  int64_t first_position = 0;     // absolute position of row_begin
+  std::vector<std::byte*> pages;  // this layer's pages, index p for positions [512 p, 512 (p + 1))
 };
 
 struct AttentionArgs {
-  const float* q = nullptr;    // [m, q_stride]: heads x head_dim used
+  const float* q = nullptr;  // [m, q_stride]: heads x head_dim used
   int64_t q_stride = 0;
-  float* out = nullptr;        // [m, out_stride]
+  float* out = nullptr;  // [m, out_stride]
   int64_t out_stride = 0;
-  int64_t heads = 0;           // multiple of kv.kv_heads
+  int64_t heads = 0;  // multiple of kv.kv_heads
   KvLayout kv;
-  float scale = 0;             // multiplies q.k
-  int64_t window = 0;          // key j is seen from position p when p - window < j <= p; 0: every j <= p
+  float scale = 0;                  // multiplies q.k
+  int64_t window = 0;               // key j is seen from position p when p - window < j <= p; 0: every j <= p
   std::vector<KvSegment> segments;  // all of one RowKind
 };
 
 struct KvAppendArgs {
-  const float* k = nullptr;    // [m, k_stride]: kv_heads x head_dim used
-  const float* v = nullptr;    // [m, v_stride]
+  const float* k = nullptr;  // [m, k_stride]: kv_heads x head_dim used
+  const float* v = nullptr;  // [m, v_stride]
   int64_t k_stride = 0;
   int64_t v_stride = 0;
   KvLayout kv;
@@ -91,22 +92,23 @@ struct KvAppendArgs {
 
 // Rotary embedding, half-split ("neox") pairs (i, i + rotary_dim / 2), as Hugging Face's rotate_half.
 struct RopeArgs {
-  float* x = nullptr;          // [m, x_stride]: heads x head_dim used, rotated in place
+  float* x = nullptr;  // [m, x_stride]: heads x head_dim used, rotated in place
   int64_t x_stride = 0;
   int64_t m = 0;
   int64_t heads = 0;
   int64_t head_dim = 0;
-  int64_t rotary_dim = 0;      // even, at most head_dim; the rest passes through
+  int64_t rotary_dim = 0;           // even, at most head_dim; the rest passes through
   const float* inv_freq = nullptr;  // [rotary_dim / 2]
-  float amplitude = 1.0f;      // multiplies cos and sin (attention_factor of some scalings)
+  float amplitude = 1.0f;           // multiplies cos and sin (attention_factor of some scalings)
   std::vector<int64_t> positions;   // [m]
 };
 
-// One RMS norm over each of `heads` groups of `dim` in a row: heads = 1 for the hidden state, q/k norm otherwise.
+// One RMS norm over each of `heads` groups of `dim` in a row: heads = 1 for the hidden state, q/k norm
+// otherwise.
 struct RmsNormArgs {
-  const float* x = nullptr;    // [m, x_stride]
+  const float* x = nullptr;  // [m, x_stride]
   int64_t x_stride = 0;
-  float* y = nullptr;          // [m, y_stride]; may equal x
+  float* y = nullptr;  // [m, y_stride]; may equal x
   int64_t y_stride = 0;
   int64_t m = 0;
   int64_t heads = 1;
@@ -119,20 +121,20 @@ enum class Activation : uint8_t { silu, gelu_tanh, gelu_erf };
 
 // What a caller wants to know of one row of logits; see engine.proto Wanted for the meaning of each.
 struct LogitsWanted {
-  int64_t top_k = 0;                       // at most vocab; 0: none
-  float temperature = 1.0f;                // logsumexp is of logits / temperature; > 0
-  std::vector<int32_t> extra_ids{};        // ids whose logits are returned as they are, masked or not
-  std::vector<uint64_t> allowed_mask{};    // bit i of word i/64: id i may be drawn; empty: all
-  bool full_row = false;                   // also copy the whole row, unmasked
+  int64_t top_k = 0;                     // at most vocab; 0: none
+  float temperature = 1.0f;              // logsumexp is of logits / temperature; > 0
+  std::vector<int32_t> extra_ids{};      // ids whose logits are returned as they are, masked or not
+  std::vector<uint64_t> allowed_mask{};  // bit i of word i/64: id i may be drawn; empty: all
+  bool full_row = false;                 // also copy the whole row, unmasked
 };
 
 struct LogitsRow {
-  std::vector<int32_t> top_ids;            // descending by logit, ties by ascending id; only allowed ids
-  std::vector<float> top_logits;           // raw logits, untouched by temperature
-  std::vector<float> extra_logits;         // same order as extra_ids
-  float logsumexp = 0;                     // over allowed ids, of logit / temperature; accumulated in double
-  float max_logit = 0;                     // over allowed ids
-  std::vector<float> full;                 // [vocab] when asked
+  std::vector<int32_t> top_ids;     // descending by logit, ties by ascending id; only allowed ids
+  std::vector<float> top_logits;    // raw logits, untouched by temperature
+  std::vector<float> extra_logits;  // same order as extra_ids
+  float logsumexp = 0;              // over allowed ids, of logit / temperature; accumulated in double
+  float max_logit = 0;              // over allowed ids
+  std::vector<float> full;          // [vocab] when asked
 };
 
 struct OpsOptions {
@@ -148,8 +150,8 @@ class Ops {
   virtual std::string describe() const = 0;
 
   // y[i] = row ids[i] of the embedding, times scale.
-  virtual void embed(Stream& stream, const PackedMatrix& table, std::vector<int32_t> ids, float scale, float* y,
-                     int64_t y_stride) = 0;
+  virtual void embed(Stream& stream, const PackedMatrix& table, std::vector<int32_t> ids, float scale,
+                     float* y, int64_t y_stride) = 0;
   virtual void rms_norm(Stream& stream, const RmsNormArgs& args) = 0;
   // x [m, x_stride], x_stride >= cols of every w (all the same).
   virtual void matmul(Stream& stream, RowKind kind, const float* x, int64_t x_stride, int64_t m,
@@ -162,16 +164,17 @@ class Ops {
   // y = act(gate) * up, elementwise over [m, n].
   virtual void gated_activation(Stream& stream, Activation act, const float* gate, const float* up, float* y,
                                 int64_t m, int64_t n, int64_t stride) = 0;
-  // logits [m, stride] in device memory; results are complete once the stream has passed. results[i] must outlive that.
+  // logits [m, stride] in device memory; results are complete once the stream has passed. results[i] must
+  // outlive that.
   virtual void reduce_logits(Stream& stream, const float* logits, int64_t stride, int64_t vocab,
                              std::vector<LogitsWanted> wanted, std::vector<LogitsRow*> results) = 0;
   // Gathers rows: y[i] = x[rows[i]], n columns.
-  virtual void gather_rows(Stream& stream, const float* x, int64_t x_stride, std::vector<int64_t> rows, int64_t n,
-                           float* y, int64_t y_stride) = 0;
+  virtual void gather_rows(Stream& stream, const float* x, int64_t x_stride, std::vector<int64_t> rows,
+                           int64_t n, float* y, int64_t y_stride) = 0;
 };
 
-// The device must outlive the Ops. Error(invalid_argument) when the family or math does not run on this device,
-// naming what would.
+// The device must outlive the Ops. Error(invalid_argument) when the family or math does not run on this
+// device, naming what would.
 std::unique_ptr<Ops> make_ops(Device& device, const OpsOptions& options);
 
 }  // namespace ete

@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <string_view>
 
-// The engine's own weight formats. A matrix W [rows, cols] (y = W x) is stored as panels of 16 output rows, panels
-// contiguous, so any suffix of rows that starts at a multiple of 16 is a contiguous suffix of bytes. Both devices
-// read the same bytes. rows is padded to 16 and cols to `block` with zeros (scale 0), so no kernel has a tail in K
-// of the weights; activations past cols are read as zero.
+// The engine's own weight formats. A matrix W [rows, cols] (y = W x) is stored as panels of 16 output rows,
+// panels contiguous, so any suffix of rows that starts at a multiple of 16 is a contiguous suffix of bytes.
+// Both devices read the same bytes. rows is padded to 16 and cols to `block` with zeros (scale 0), so no
+// kernel has a tail in K of the weights; activations past cols are read as zero.
 
 namespace ete {
 
@@ -27,11 +27,12 @@ enum class WeightFormat : uint8_t {
   q5_k,     // [cols/256][16 rows][176 bytes]
   q6_k,     // [cols/256][16 rows][210 bytes]
 };
-// In a w4 byte the low nibble is column j, the high nibble column j + 16 of its 32 (GGML's order). Blocks of GGML
-// are defined in ggml-common.h of ggml-org/llama.cpp.
+// In a w4 byte the low nibble is column j, the high nibble column j + 16 of its 32 (GGML's order). Blocks of
+// GGML are defined in ggml-common.h of ggml-org/llama.cpp.
 
 std::string_view name_of(WeightFormat format);
-int64_t block_cols(WeightFormat format);  // cols is padded to a multiple of this: 32, 128 or 256 (32 for floats)
+int64_t block_cols(
+    WeightFormat format);  // cols is padded to a multiple of this: 32, 128 or 256 (32 for floats)
 size_t panel_bytes(WeightFormat format, int64_t cols);                 // bytes of one panel of 16 rows
 size_t packed_bytes(WeightFormat format, int64_t rows, int64_t cols);  // panel_bytes x ceil(rows / 16)
 
@@ -46,9 +47,10 @@ struct PackedMatrix {
 // Packing, row by row, on the host. `panel` points at the panel of `row`; `row` is the row within the matrix.
 
 // Quantises (or converts, rounding to nearest even) one row of floats: w8_row absmax/127 f32 scale, w4_g128
-// absmax-symmetric f16 scale (compressed-tensors' pack-quantized), w8_g32 and w4_g32(m) as GGML's quantize_row_*_ref
-// does. K-quants and q5_1 cannot be made here: Error(unsupported).
-void pack_row(WeightFormat format, const float* values /*[cols]*/, int64_t row, int64_t cols, std::byte* panel);
+// absmax-symmetric f16 scale (compressed-tensors' pack-quantized), w8_g32 and w4_g32(m) as GGML's
+// quantize_row_*_ref does. K-quants and q5_1 cannot be made here: Error(unsupported).
+void pack_row(WeightFormat format, const float* values /*[cols]*/, int64_t row, int64_t cols,
+              std::byte* panel);
 
 // The exact value of one stored row, as every kernel must see it. The root of the chain of proof.
 void unpack_row(const PackedMatrix& matrix, int64_t row, float* values /*[cols]*/);

@@ -21,27 +21,27 @@ struct EngineOptions {
   std::string device = "auto";
   std::string resident_layers = "auto";  // "auto" or an integer; -1 all, 0 none
   int slots = -1;
-  std::string math;                      // "" (device's default), "exact", "fast"
+  std::string math;  // "" (device's default), "exact", "fast"
   std::string kernels = "auto";
-  uint64_t link_limit = 0;               // bytes a second; 0: none
+  uint64_t link_limit = 0;  // bytes a second; 0: none
   std::string home = "pinned";
-  uint64_t vram_budget = 0;              // bytes; 0: what is free, less 10 %
+  uint64_t vram_budget = 0;  // bytes; 0: what is free, less 10 %
   std::string kv = "auto";
   std::string kv_type = "f16";
   std::string vocab = "auto";
   std::string weights = "auto";
   int max_sessions = 16;
-  int64_t context = -1;                  // positions a session; -1: the model's
-  int64_t chunk = -1;                    // prompt rows a pass
-  double host_share = 0;                 // 0..1; -1: auto
-  int threads = 0;                       // 0: the machine's cores
+  int64_t context = -1;   // positions a session; -1: the model's
+  int64_t chunk = -1;     // prompt rows a pass
+  double host_share = 0;  // 0..1; -1: auto
+  int threads = 0;        // 0: the machine's cores
   std::vector<std::string> accept_unknown;
 };
 
 // What was decided, for people and scripts; to_json is what `ete inspect --json` and GetStatus show.
 struct Plan {
   std::string device_name;
-  std::string kernels;               // Ops::describe()
+  std::string kernels;  // Ops::describe()
   int64_t layers = 0;
   int64_t resident_layers = 0;
   int slots = 0;
@@ -49,20 +49,20 @@ struct Plan {
   int64_t chunk = 0;
   int max_sessions = 0;
   int threads = 0;
-  std::string kv_placement;          // "device" | "host"
+  std::string kv_placement;  // "device" | "host"
   std::string kv_type;
   std::string vocab_placement;
-  uint64_t home_bytes = 0;           // all weights in host RAM
+  uint64_t home_bytes = 0;  // all weights in host RAM
   uint64_t resident_bytes = 0;
   uint64_t streamed_bytes_per_pass = 0;
   uint64_t kv_bytes_per_token = 0;
-  uint64_t kv_bytes_per_session = 0; // at full context
+  uint64_t kv_bytes_per_session = 0;  // at full context
   uint64_t state_bytes_per_session = 0;
   uint64_t activation_bytes = 0;
   uint64_t peak_device_bytes = 0;
   uint64_t peak_host_bytes = 0;
   std::vector<std::pair<std::string, uint64_t>> bytes_by_format;  // "w4_g32m" -> bytes
-  std::vector<std::string> notes;    // choices worth a sentence
+  std::vector<std::string> notes;                                 // choices worth a sentence
   std::string to_json() const;
   std::string to_text() const;
 };
@@ -73,38 +73,40 @@ enum class WantedRows : uint8_t { none, last, all };
 
 struct OpenRequest {
   std::string request_id;
-  std::vector<int32_t> prompt_ids;   // may be empty: then the first Step is at position 0
+  std::vector<int32_t> prompt_ids;  // may be empty: then the first Step is at position 0
   std::string cache_salt;
-  SessionId fork_of = 0;             // 0: none. Otherwise prompt_ids continues a copy of that session at fork_position
-  int64_t fork_position = -1;        // length to keep of the forked session; -1: all of it
+  SessionId fork_of = 0;  // 0: none. Otherwise prompt_ids continues a copy of that session at fork_position
+  int64_t fork_position = -1;  // length to keep of the forked session; -1: all of it
   WantedRows rows = WantedRows::last;
   LogitsWanted wanted;
 };
 
 struct StepRequest {
-  int64_t position = 0;              // absolute index of ids[0]; below the length: truncate there first
-  std::vector<int32_t> ids;          // committed ids, then n_draft drafts; one committed id: decode rows, more: prefill rows
+  int64_t position = 0;  // absolute index of ids[0]; below the length: truncate there first
+  std::vector<int32_t>
+      ids;  // committed ids, then n_draft drafts; one committed id: decode rows, more: prefill rows
   int64_t n_draft = 0;
   WantedRows rows = WantedRows::last;  // last: the last committed row and every draft row (n_draft + 1 rows)
   LogitsWanted wanted;
 };
 
 struct StepTimings {
-  double queued_ms = 0;              // from submission to the first pass with its rows
-  double compute_ms = 0;             // passes that carried its rows
+  double queued_ms = 0;   // from submission to the first pass with its rows
+  double compute_ms = 0;  // passes that carried its rows
   int64_t passes = 0;
   int64_t rows = 0;
 };
 
 struct StepResult {
-  int64_t position = 0;              // absolute index of the first row in `rows`
+  int64_t position = 0;  // absolute index of the first row in `rows`
   std::vector<LogitsRow> rows;
-  int64_t length = 0;                // positions that the session now holds
+  int64_t length = 0;  // positions that the session now holds
   int64_t reused_tokens = 0;
   StepTimings timings;
 };
 
-// Called on the engine thread: must only hand over and return. After on_error or on_closed nothing more comes.
+// Called on the engine thread: must only hand over and return. After on_error or on_closed nothing more
+// comes.
 class SessionListener {
  public:
   virtual ~SessionListener() = default;
@@ -118,7 +120,7 @@ struct EngineStatus {
   uint64_t passes = 0;
   uint64_t decode_rows = 0;
   uint64_t prefill_rows = 0;
-  uint64_t kv_bytes = 0;             // host and device bytes now held by sessions
+  uint64_t kv_bytes = 0;  // host and device bytes now held by sessions
   double last_pass_ms = 0;
 };
 
@@ -139,20 +141,22 @@ class Engine {
   virtual const ModelConfig& config() const = 0;
   virtual const ModelFiles& files() const = 0;
   virtual EngineStatus status() const = 0;
-  // Set once the device can no longer be used (I8): every session has failed with it, and the process should end.
+  // Set once the device can no longer be used (I8): every session has failed with it, and the process should
+  // end.
   virtual std::optional<Error> fatal_error() const { return std::nullopt; }
 
-  // Queues the session; results and errors go to the listener, validation errors too (asynchronously). The listener
-  // is kept until close() has taken effect. When prompt_ids is empty there is no result for the Open.
+  // Queues the session; results and errors go to the listener, validation errors too (asynchronously). The
+  // listener is kept until close() has taken effect. When prompt_ids is empty there is no result for the
+  // Open.
   virtual SessionId open(OpenRequest request, std::shared_ptr<SessionListener> listener) = 0;
   // One outstanding Step a session: a second is an error that ends the session.
   virtual void step(SessionId session, StepRequest request) = 0;
-  // The full row of logits of the newest step at an absolute position (one of its result's rows). done is called on
-  // the engine thread with the row [vocab], or with an error (row empty).
+  // The full row of logits of the newest step at an absolute position (one of its result's rows). done is
+  // called on the engine thread with the row [vocab], or with an error (row empty).
   virtual void fetch_row(SessionId session, int64_t position,
                          std::function<void(std::vector<float> row, const Error* error)> done) = 0;
-  // Ends a session at the next layer boundary, freeing its KV; unknown ids are ignored (idempotent). The listener
-  // gets on_error(cancelled) unless `quiet`.
+  // Ends a session at the next layer boundary, freeing its KV; unknown ids are ignored (idempotent). The
+  // listener gets on_error(cancelled) unless `quiet`.
   virtual void close(SessionId session, bool quiet = true) = 0;
 };
 

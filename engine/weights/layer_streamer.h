@@ -68,8 +68,8 @@ class LayerStreamer {
 
   // Starts copying `layer`, unless it is there already or every slot holds a layer that is needed sooner.
   void prefetch(int64_t layer);
-  // The compute stream waits until the layer is there. One lease at a time; the layers after it start to be
-  // fetched.
+  // The compute stream waits until the layer is there; the layers after it start to be fetched. Fewer leases
+  // than slots may be held: else Error(internal).
   LayerLease acquire(int64_t layer, Stream& compute);
   // Calls back on a thread of the device when every copy submitted so far is done; false: none is, no call
   // comes.

@@ -11,23 +11,40 @@ namespace ete {
 
 // How a file stores a tensor's elements: plain types and GGML's blocks.
 enum class SourceType : uint8_t {
-  f32, f16, bf16, f64, i8, u8, i16, i32, i64, boolean,
-  q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k,
+  f32,
+  f16,
+  bf16,
+  f64,
+  i8,
+  u8,
+  i16,
+  i32,
+  i64,
+  boolean,
+  q4_0,
+  q4_1,
+  q5_0,
+  q5_1,
+  q8_0,
+  q4_k,
+  q5_k,
+  q6_k,
 };
 std::string_view name_of(SourceType type);
 // Columns of one block (1 for plain types) and its bytes.
 int64_t block_cols(SourceType type);
 size_t block_bytes(SourceType type);
 
-// A named tensor of a model file; its bytes stay valid while the TensorSource lives. Already checked: data_bytes is
-// exactly what type and shape need, inside the file.
+// A named tensor of a model file; its bytes stay valid while the TensorSource lives. Already checked:
+// data_bytes is exactly what type and shape need, inside the file.
 struct SourceTensor {
-  std::string name;            // as the file spells it
+  std::string name;  // as the file spells it
   SourceType type = SourceType::f32;
-  std::vector<int64_t> shape;  // outermost first: a linear layer is [out_features, in_features] from either format
+  std::vector<int64_t>
+      shape;  // outermost first: a linear layer is [out_features, in_features] from either format
   const std::byte* data = nullptr;
   size_t data_bytes = 0;
-  std::string file;            // for messages
+  std::string file;  // for messages
 };
 
 // The tensors of a model, whatever files hold them. Const and thread-safe after opening.

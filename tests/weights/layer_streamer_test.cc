@@ -237,10 +237,29 @@ TEST_F(StreamerTest, PassCutShort) {
     device_->host_async(*compute_, [this, &lease, layer] { expect_layer(lease, layer); });
     compute_->synchronize();
   }
+  // After reset() what the slots held counts for nothing: this layer and the two after it are copied again.
+  const uint64_t copied = streamer.bytes_copied();
   streamer.reset();
-  const LayerLease lease = streamer.acquire(2, *compute_);
-  device_->host_async(*compute_, [this, &lease] { expect_layer(lease, 2); });
+  const LayerLease lease = streamer.acquire(4, *compute_);
+  EXPECT_EQ(streamer.bytes_copied(), copied + 3 * store->layer_layout(0).device_bytes);
+  device_->host_async(*compute_, [this, &lease] { expect_layer(lease, 4); });
   compute_->synchronize();
+}
+
+TEST_F(StreamerTest, LeasedSlotIsNotOverwritten) {
+  const auto store = make_store();
+  const StreamerOptions options{.resident = std::vector<bool>(kLayers, false), .slots = 2};
+  DeviceArena arena(*device_, LayerStreamer::arena_bytes(lay_out(weights_, std::vector<double>(kLayers, 0)),
+                                                         options, true));
+  LayerStreamer streamer(*device_, *store, arena, *copy_, options);
+  const LayerLease held = streamer.acquire(0, *compute_);
+  const LayerLease other = streamer.acquire(2, *compute_);
+  device_->host_async(*compute_, [&] {
+    expect_layer(held, 0);
+    expect_layer(other, 2);
+  });
+  compute_->synchronize();
+  EXPECT_THROW(streamer.acquire(3, *compute_), Error);
 }
 
 TEST_F(StreamerTest, TellsWhenCopiesAreDone) {
