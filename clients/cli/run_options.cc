@@ -119,6 +119,10 @@ void add_stopping_flags(CLI::App& app, v1::Stopping& stopping) {
       ->type_name("TEXT")
       ->allow_extra_args(false)
       ->group(kGroup);
+  app.add_flag_callback(
+         "--ignore-eos", [&stopping] { stopping.set_ignore_eos(true); },
+         "go on after the model's end-of-text ids, up to --max-tokens")
+      ->group(kGroup);
 }
 
 template <typename Failure>

@@ -14,9 +14,10 @@ int threads_of(int option) {
   return option > 0 ? option : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
-std::unique_ptr<Ops> make_ops_for(Device& device, const OpsOptions& options) {
+std::unique_ptr<Ops> make_ops_for(Device& device, const ParsedOptions& options) {
+  const Math usual = device.info().kind == DeviceKind::cpu ? Math::exact : Math::fast;
   try {
-    return make_ops(device, options);
+    return make_ops(device, {.math = options.math.value_or(usual), .family = options.kernels});
   } catch (const Error& error) {
     throw Error(error.code(), std::string("--kernels, --math: ") + error.what());
   }
@@ -29,7 +30,7 @@ PreparedModel prepare_model(const EngineOptions& options) {
   prepared.options = parse_options(options);
   prepared.files = open_model(options.model, options.accept_unknown);
   prepared.device = make_device({.device = options.device, .threads = options.threads});
-  prepared.ops = make_ops_for(*prepared.device, prepared.options.ops);
+  prepared.ops = make_ops_for(*prepared.device, prepared.options);
   prepared.weights = weights_of(prepared.files, prepared.options.weights);
   prepared.planned = make_plan({.options = prepared.options,
                                 .config = prepared.files.config,

@@ -1,3 +1,5 @@
+#include <exception>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -6,12 +8,25 @@
 
 namespace ete {
 
+namespace {
+
+// What is no Error of ours is a lack of memory or a fault: it ends the session, not the engine.
+Error as_error(const std::exception& exception) {
+  if (const auto* error = dynamic_cast<const Error*>(&exception)) return *error;
+  if (dynamic_cast<const std::bad_alloc*>(&exception) != nullptr) {
+    return Error(ErrorCode::resource_exhausted, "no memory is left for the session");
+  }
+  return Error(ErrorCode::internal, exception.what());
+}
+
+}  // namespace
+
 void EngineImpl::process(OpenCommand& command) {
   try {
     open_session(command);
-  } catch (const Error& error) {
+  } catch (const std::exception& exception) {
     scheduler_.close(command.id);
-    command.listener->on_error(error);
+    command.listener->on_error(as_error(exception));
   }
 }
 
@@ -59,7 +74,8 @@ void EngineImpl::process(StepCommand& command) {
   if (session == nullptr) return;  // it ended, and its listener knows
   try {
     submit_step(*session, command);
-  } catch (const Error& error) {
+  } catch (const std::exception& exception) {
+    const Error error = as_error(exception);
     end_session(command.id, &error);
   }
 }

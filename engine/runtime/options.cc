@@ -56,9 +56,9 @@ DType kv_type_from(const std::string& text) {
   refuse("--kv-type", text, "f32, f16, bf16");
 }
 
-// The device's default is decided by what exists: the CPU's is exact.
-Math math_from(const std::string& text) {
-  if (text.empty() || text == "exact") return Math::exact;
+std::optional<Math> math_from(const std::string& text) {
+  if (text.empty()) return std::nullopt;
+  if (text == "exact") return Math::exact;
   if (text == "fast") return Math::fast;
   refuse("--math", text, "exact, fast");
 }
@@ -127,7 +127,8 @@ ParsedOptions parse_options(const EngineOptions& options) {
   ParsedOptions parsed;
   parsed.raw = options;
   parsed.resident_layers = resident_layers_from(options.resident_layers);
-  parsed.ops = {.math = math_from(options.math), .family = kernels_from(options.kernels)};
+  parsed.math = math_from(options.math);
+  parsed.kernels = kernels_from(options.kernels);
   parsed.kv_type = kv_type_from(options.kv_type);
   parsed.kv = placement_from("--kv", options.kv);
   parsed.vocab = placement_from("--vocab", options.vocab);

@@ -21,7 +21,8 @@ struct ParsedOptions {
   std::optional<int64_t> context;
   std::optional<int64_t> chunk;
   std::optional<double> host_share;  // none: auto
-  OpsOptions ops;
+  std::optional<Math> math;          // none: the device's default
+  KernelFamily kernels = KernelFamily::automatic;
   DType kv_type = DType::f16;
   PlacementChoice kv = PlacementChoice::automatic;
   PlacementChoice vocab = PlacementChoice::automatic;
