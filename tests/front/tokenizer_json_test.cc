@@ -211,7 +211,9 @@ TEST(TokenizerJson, MetaspaceFirstAndAlways) {
       {"pretokenizers",
        {{{"type", "Split"}, {"pattern", {{"String", "-"}}}, {"behavior", "Removed"}, {"invert", false}},
         json["pre_tokenizer"]}}};
-  EXPECT_EQ(load(both)->encode("the-the"), (Ids{1, ids.front(), ids.back()}))
+  Ids without_turn = ids;
+  std::erase(without_turn, first->token_id("<end_of_turn>").value());
+  EXPECT_EQ(load(both)->encode("the-the", {.add_special = false}), without_turn)
       << "only the text's start is first";
   json["pre_tokenizer"]["prepend_scheme"] = "always";
   const Ids always = load(json)->encode("the<end_of_turn>the", {false, true});
