@@ -20,8 +20,9 @@ import unittest
 ETE, SOURCE = sys.argv[1], pathlib.Path(sys.argv[2])
 LLAMA = str(SOURCE / "tests" / "golden" / "models" / "llama_gqa")
 TINY = ["--model", "random:tiny", "--device", "cpu"]
-# Tokens take long enough to be interrupted between them.
-SLOW = ["--model", "random:smollm-135m:w8", "--device", "cpu", "--max-tokens", "8000"]
+# Paced copies make a token take long enough to be interrupted between two of them; drawn ones are text now and then.
+SLOW = ["--model", "random:tiny", "--device", "cpu", "--resident-layers", "0", "--link-limit", "20M",
+        "--ignore-eos", "--temperature", "1", "--seed", "1", "--max-tokens", "4000"]  # fmt: skip
 TIMEOUT = 120
 GONE_WITHIN = 5
 
