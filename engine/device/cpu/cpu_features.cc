@@ -1,5 +1,7 @@
 #include "engine/device/cpu/cpu_features.h"
 
+#include <cpuid.h>
+
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,11 +10,20 @@
 
 namespace ete {
 
+namespace {
+
+// By CPUID itself: __builtin_cpu_supports of Clang 14 does not know f16c.
+bool has_f16c() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+
+}  // namespace
+
 CpuFeatures cpu_features() {
   CpuFeatures features;
   __builtin_cpu_init();
-  features.avx2 =
-      __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  features.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
   features.avx512 = features.avx2 && __builtin_cpu_supports("avx512f") &&
                     __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                     __builtin_cpu_supports("avx512vl");
