@@ -95,7 +95,7 @@ TEST(Child, GetsUnblockedDefaultSignalsInItsOwnGroup) {
 TEST(Child, DestructorKillsAndReaps) {
   pid_t pid = -1;
   {
-    Child child = Child::start(shell("trap '' TERM; sleep 100"));
+    Child child = Child::start(shell("trap '' TERM; exec sleep 100"));
     pid = child.pid();
     ASSERT_TRUE(exists(pid));
   }
