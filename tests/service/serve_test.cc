@@ -135,7 +135,7 @@ TEST(Serve, LetsRunningRequestsEndBeforeItStops) {
   const auto stub = serve.front();
   grpc::ClientContext context;
   v1::GenerateRequest request = endless_request();
-  request.mutable_stopping()->set_max_tokens(30);
+  request.mutable_stopping()->set_max_tokens(8);
   const auto reader = stub->Generate(&context, request);
   v1::GenerateReply reply;
   ASSERT_TRUE(reader->Read(&reply));
