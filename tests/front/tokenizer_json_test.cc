@@ -195,6 +195,17 @@ TEST(TokenizerJson, NormalizedAddedTokensAreFoundInNormalizedText) {
   EXPECT_EQ(tokenizer->encode("caf\u00E9"), (Ids{2000}));
 }
 
+// As huggingface/tokenizers with encode_special_tokens: a unigram model matches its own unk's name, alone or
+// not at all.
+TEST(TokenizerJson, UnigramReadsTheNameOfUnk) {
+  const auto tokenizer = load(golden_json("sp_unigram_noprefix"));
+  const EncodeOptions plain = {.add_special = false, .parse_special = false};
+  EXPECT_EQ(tokenizer->encode(",<unk> caf", plain), (Ids{264, 0, 261, 280, 273, 283}));
+  const Ids run = tokenizer->encode("<unk>\u200D", plain);
+  EXPECT_EQ(std::count(run.begin(), run.end(), 0), 0)
+      << "with an unknown character beside it, the run is bytes";
+}
+
 TEST(TokenizerJson, MetaspaceFirstAndAlways) {
   Json json = golden_json("sp_bpe_noprefix");
   json["normalizer"] = nullptr;

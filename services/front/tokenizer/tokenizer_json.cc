@@ -118,6 +118,7 @@ std::unique_ptr<const Model> read_unigram(const JsonNode& model, const DecoderRu
       .unk_id = unk,
       .unk_score = lowest->score - UnigramModel::kUnknownPenalty,
       .single_precision = false,
+      .runs_may_be_pieces = true,
       .byte_ids = byte_ids(table, model.boolean_or("byte_fallback", false))};
   return std::make_unique<const UnigramModel>(pieces, options);
 }

@@ -44,10 +44,22 @@ void UnigramModel::viterbi(std::string_view word, std::vector<Node>& nodes) cons
   }
 }
 
-// A run of unknown characters is one piece: its bytes, or unk.
+int32_t UnigramModel::find(std::string_view text) const {
+  uint32_t node = ByteTrie::kRoot;
+  for (const char c : text) {
+    node = trie_.child(node, static_cast<uint8_t>(c));
+    if (node == ByteTrie::kNone) return -1;
+  }
+  return trie_.id(node);
+}
+
+// A run of unknown characters becomes one piece, its bytes, or unk.
 void UnigramModel::add_unknown(std::string_view run, std::vector<int32_t>& reversed) const {
   const auto byte_id = [&](char c) { return options_.byte_ids[static_cast<uint8_t>(c)]; };
-  if (std::all_of(run.begin(), run.end(), [&](char c) { return byte_id(c) >= 0; })) {
+  const int32_t whole = options_.runs_may_be_pieces ? find(run) : -1;
+  if (whole >= 0) {
+    reversed.push_back(whole);
+  } else if (std::all_of(run.begin(), run.end(), [&](char c) { return byte_id(c) >= 0; })) {
     for (auto it = run.rbegin(); it != run.rend(); ++it) reversed.push_back(byte_id(*it));
   } else {
     reversed.push_back(options_.unk_id);

@@ -24,8 +24,11 @@ class UnigramModel : public Model {
   struct Options {
     int32_t unk_id = -1;  // -1: an unknown character is an error
     double unk_score = 0;
-    bool single_precision =
-        false;  // sums of scores are floats, as SentencePiece's; else doubles, as tokenizer.json's
+    // Sums of scores are floats, as SentencePiece's; else doubles, as huggingface/tokenizers'.
+    bool single_precision = false;
+    // A run of unknown characters that is a piece is that piece: in tokenizer.json unk itself is matched in
+    // text.
+    bool runs_may_be_pieces = false;
     std::array<int32_t, 256> byte_ids = {};  // tokens of byte fallback, -1 where absent
   };
 
@@ -40,6 +43,7 @@ class UnigramModel : public Model {
     uint32_t begin = 0;
   };
   void viterbi(std::string_view word, std::vector<Node>& nodes) const;
+  int32_t find(std::string_view text) const;
   void add_unknown(std::string_view run, std::vector<int32_t>& reversed) const;
 
   ByteTrie trie_;
