@@ -140,7 +140,9 @@ void EngineImpl::at_boundary() {
 void EngineImpl::dropped(SessionId id) {
   for (Command& command : pending_) {
     auto* close = std::get_if<CloseCommand>(&command);
-    if (close != nullptr && close->id == id) return process(*close);
+    if (close == nullptr || close->id != id) continue;
+    process(*close);
+    return update_status();
   }
 }
 

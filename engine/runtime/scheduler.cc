@@ -8,7 +8,7 @@
 namespace ete {
 
 Scheduler::Admission Scheduler::open(SessionId id, int64_t length, int64_t prefill_rows) {
-  const bool has_place = active() < limits_.max_sessions && waiting_.empty();
+  const bool has_place = active() < limits_.max_sessions;
   if (!has_place && waiting() >= limits_.max_waiting) return Admission::refused;
   Session& session = sessions_[id];
   session = {.id = id, .length = length, .prefill_rows = prefill_rows};

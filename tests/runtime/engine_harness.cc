@@ -137,8 +137,8 @@ float max_abs(const std::vector<float>& values) {
   return most;
 }
 
-// NaN counts as infinitely far.
-float max_difference(const std::vector<float>& a, const float* b) {
+float max_difference(std::span<const float> a, std::span<const float> b) {
+  if (a.size() != b.size()) return INFINITY;
   float most = 0;
   for (size_t i = 0; i < a.size(); ++i) {
     const float difference = std::abs(a[i] - b[i]);

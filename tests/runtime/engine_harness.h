@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -40,7 +41,8 @@ Rows forced_rows(Engine& engine, const std::vector<int32_t>& prompt, const std::
 std::vector<int32_t> greedy_ids(Engine& engine, const std::vector<int32_t>& prompt, int64_t count);
 
 float max_abs(const std::vector<float>& values);
-float max_difference(const std::vector<float>& a, const float* b);
+// Infinite when lengths differ or a value is NaN.
+float max_difference(std::span<const float> a, std::span<const float> b);
 
 OpenRequest open_all_rows(std::vector<int32_t> ids);
 LogitsWanted want_full_row();

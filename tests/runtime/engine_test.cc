@@ -98,7 +98,7 @@ TEST_F(EngineTest, DraftsAfterSeveralCommittedIds) {
   EXPECT_EQ(result.length, 25);
   const Rows single = forced_rows(*engine_, ids(20), {7, 8, 9, 10, 11});
   for (size_t i = 0; i < 3; ++i) {
-    EXPECT_LE(max_difference(result.rows[i].full, single[i + 3].data()), 1e-4f * max_abs(single[i + 3])) << i;
+    EXPECT_LE(max_difference(result.rows[i].full, single[i + 3]), 1e-4f * max_abs(single[i + 3])) << i;
   }
 }
 
@@ -274,8 +274,13 @@ TEST(EngineBudget, GrowingPastTheBudgetEndsThatSessionOnly) {
   const auto engine = load_engine(options, {}, {.kv_budget = 2 * page});
   const auto alone = forced_rows(*engine, ids(20), {7});
   BlockingSession one(*engine, open_prompt(ids(20)));
-  BlockingSession other(*engine, open_prompt(ids(500)));
   one.opened();
+  // A prompt that cannot fit is refused before anything is computed for it.
+  const uint64_t passes = engine->status().passes;
+  expect_error(ErrorCode::resource_exhausted, "KV cache: 1000 positions need",
+               [&] { BlockingSession(*engine, open_prompt(ids(1000))).opened(); });
+  EXPECT_EQ(engine->status().passes, passes);
+  BlockingSession other(*engine, open_prompt(ids(500)));
   other.opened();
   EXPECT_EQ(engine->status().kv_bytes, 2 * page);
   expect_error(ErrorCode::resource_exhausted, "KV cache: 513 positions need",
@@ -285,6 +290,21 @@ TEST(EngineBudget, GrowingPastTheBudgetEndsThatSessionOnly) {
   EXPECT_EQ(one.step(one_step(21, ids(600))).length, 621);
   expect_error(ErrorCode::resource_exhausted, "KV cache: 20 positions need",
                [&] { BlockingSession(*engine, open_prompt(ids(20))).opened(); });
+}
+
+// Two prompts that find room for one of them when they open, and take it in the same pass.
+TEST(EngineBudget, OnlyOneOfTwoGetsTheLastPage) {
+  EngineOptions options = with_residency(exact_options("llama_gqa"), 0, 2);
+  options.link_limit = uint64_t{4} << 20;
+  const uint64_t page = Engine::plan_only(options).kv_bytes_per_token * 512;
+  const auto engine = load_engine(options, {}, {.kv_budget = 2 * page});
+  BlockingSession busy(*engine, open_prompt(ids(20)));
+  while (engine->status().sessions == 0) std::this_thread::yield();
+  BlockingSession one(*engine, open_prompt(ids(20)));
+  BlockingSession other(*engine, open_prompt(ids(20)));
+  EXPECT_EQ(one.opened().length, 20);
+  expect_error(ErrorCode::resource_exhausted, "KV cache: 20 positions need", [&] { other.opened(); });
+  EXPECT_EQ(busy.opened().length, 20);
 }
 
 // A pass of a second or so: the link is the bottleneck. Closing must not take until its end.
@@ -307,24 +327,28 @@ TEST(EngineCancel, TakesEffectAtALayerBoundary) {
   EXPECT_LE(engine->status().passes, passes + 1);
 }
 
-// A session that is cancelled in the middle of a pass leaves the batch there; the rows that stay keep their
+// Sessions that are cancelled in the middle of a pass leave the batch there; the rows that stay keep their
 // bits.
 TEST(EngineCancel, ChangesNoOtherSession) {
   EngineOptions options = with_residency(exact_options("llama_gqa"), 0, 2);
   options.link_limit = uint64_t{4} << 20;
   const auto engine = load_engine(options, {}, {.poison_released_slots = true});
-  const Rows alone = forced_rows(*engine, ids(30), {7, 8});
-  BlockingSession staying(*engine, open_prompt(ids(30)));
-  staying.opened();
-  staying.submit(one_step(30, {7}));
-  // These wait for the step's pass to end, then share one.
+  const Rows alone = forced_rows(*engine, ids(30), {7});
+  while (engine->status().sessions != 0) std::this_thread::yield();
+  BlockingSession first(*engine, open_prompt(ids(30)));
+  while (engine->status().sessions == 0) std::this_thread::yield();
   std::vector<std::unique_ptr<BlockingSession>> leaving;
   for (int i = 0; i < 3; ++i)
-    leaving.push_back(std::make_unique<BlockingSession>(*engine, open_prompt(ids(40, i))));
+    leaving.push_back(std::make_unique<BlockingSession>(*engine, open_prompt(ids(40, i + 1))));
   BlockingSession last(*engine, open_prompt(ids(30)));
-  EXPECT_EQ(staying.wait().rows.front().full, alone[1]);
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // into the pass of the prompts
+  // These wait for the first one's pass to end, then share one.
+  first.opened();
+  first.close();
+  const uint64_t passes = engine->status().passes;
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
   leaving.clear();
+  while (engine->status().sessions != 1) std::this_thread::yield();
+  EXPECT_EQ(engine->status().passes, passes) << "they left after the pass, not in it";
   EXPECT_EQ(last.opened().rows.front().full, alone[0]);
   EXPECT_EQ(last.step(one_step(30, {7})).rows.front().full, alone[1]);
 }

@@ -14,6 +14,12 @@ constexpr float kTolerance = 1e-4f;      // of the prompt's largest |logit|
 constexpr float kLongTolerance = 2e-4f;  // of long.safetensors, as its README says
 constexpr float kJudgedMargin = 5e-3f;   // greedy ids of the long prompt are judged above it
 
+// Row `index` of a [rows, vocab] tensor.
+std::span<const float> golden_row(const GoldenTensor& golden, size_t index) {
+  const auto vocab = static_cast<size_t>(golden.shape[1]);
+  return std::span(golden.values).subspan(index * vocab, vocab);
+}
+
 class GoldenTest : public testing::TestWithParam<std::tuple<std::string, std::string>> {
  protected:
   const std::string& model() const { return std::get<0>(GetParam()); }
@@ -50,8 +56,7 @@ class GoldenTest : public testing::TestWithParam<std::tuple<std::string, std::st
     const size_t skipped = rows.size() - count;
     for (size_t i = 0; i < count; ++i) {
       const std::vector<float>& row = rows[skipped + i];
-      ASSERT_EQ(row.size(), static_cast<size_t>(golden.shape[1]));
-      EXPECT_LE(max_difference(row, golden.values.data() + i * row.size()), bound) << "row " << skipped + i;
+      EXPECT_LE(max_difference(row, golden_row(golden, i)), bound) << "row " << skipped + i;
     }
   }
 };
@@ -100,12 +105,11 @@ TEST_P(GoldenTest, LongPrompt) {
   const std::vector<int32_t>& positions = golden.at("rows").ids;
   const GoldenTensor& logits = golden.at("logits");
   const float scale = golden.at("max_abs").values.at(0);
-  const auto vocab = static_cast<size_t>(logits.shape[1]);
   const auto engine = Engine::load(options());
   const Rows rows = prompt_rows(*engine, ids);
   for (size_t i = 0; i < positions.size(); ++i) {
     const auto position = static_cast<size_t>(positions[i]);
-    EXPECT_LE(max_difference(rows.at(position), logits.values.data() + i * vocab), kLongTolerance * scale)
+    EXPECT_LE(max_difference(rows.at(position), golden_row(logits, i)), kLongTolerance * scale)
         << "position " << position;
   }
   const std::vector<int32_t>& greedy = golden.at("greedy_ids").ids;
