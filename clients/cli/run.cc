@@ -1,10 +1,11 @@
 #include <grpcpp/grpcpp.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <chrono>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -26,47 +27,59 @@ namespace {
 using Json = nlohmann::ordered_json;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kWatchInterval{1000};
 constexpr milliseconds kFailureWait{200};  // from a stream's end to the exit of the process that broke it
 constexpr int kSignalExitBase = 128;
 
-// Cancels the call when a signal comes or one of our servers ends. Owns signal_fd's reading and the servers'
-// polling until it is destroyed.
+// Cancels the call when a signal comes, one of our servers ends, or nobody reads stdout any more. Owns
+// signal_fd's reading and the servers' polling until it is destroyed.
 class Watcher {
  public:
   Watcher(int signal_fd, LocalServers* servers, grpc::ClientContext& context)
-      : end_fd_(eventfd(0, EFD_CLOEXEC)),
-        thread_([this, signal_fd, servers, &context] { watch(signal_fd, servers, context); }) {}
+      : signal_fd_(signal_fd),
+        servers_(servers),
+        context_(context),
+        end_fd_(eventfd(0, EFD_CLOEXEC)),
+        thread_([this] { watch(); }) {}
   ~Watcher() { stop(); }
   Watcher(const Watcher&) = delete;
   Watcher& operator=(const Watcher&) = delete;
 
-  // The signal that came, or 0. Nothing is watched afterwards.
-  int stop() {
-    if (thread_.joinable()) {
-      ended_ = true;
-      eventfd_write(end_fd_, 1);
-      thread_.join();
-      close(end_fd_);
-    }
-    return signal_;
+  // Nothing is watched afterwards.
+  void stop() {
+    if (!thread_.joinable()) return;
+    eventfd_write(end_fd_, 1);
+    thread_.join();
+    close(end_fd_);
   }
+  // Once stopped: the signal that came, or 0.
+  int signal() const { return signal_; }
+  bool stdout_closed() const { return stdout_closed_; }
 
  private:
-  void watch(int signal_fd, LocalServers* servers, grpc::ClientContext& context) {
-    while (!ended_) {
-      const int signal = next_signal(signal_fd, kWatchInterval, end_fd_);
-      if (signal != 0 && signal != SIGCHLD) signal_ = signal;
-      if (signal_ == 0 && (servers == nullptr || !servers->failure())) continue;
-      context.TryCancel();
+  void watch() {
+    // Without events asked for, poll tells errors: of a pipe, that its reader is gone, even while there is
+    // nothing to write.
+    pollfd entries[] = {{end_fd_, POLLIN, 0}, {signal_fd_, POLLIN, 0}, {STDOUT_FILENO, 0, 0}};
+    while (true) {
+      if (poll(entries, std::size(entries), -1) < 0) continue;
+      if (entries[0].revents != 0) return;
+      const int signal = entries[1].revents != 0 ? next_signal(signal_fd_, milliseconds(0)) : 0;
+      if (signal != SIGCHLD) signal_ = signal;
+      stdout_closed_ = entries[2].revents != 0;
+      const bool server_ended = signal == SIGCHLD && servers_ != nullptr && servers_->failure();
+      if (signal_ == 0 && !stdout_closed_ && !server_ended) continue;
+      context_.TryCancel();
       return;
     }
   }
 
-  std::atomic<bool> ended_ = false;
+  const int signal_fd_;
+  LocalServers* const servers_;
+  grpc::ClientContext& context_;
+  const int end_fd_;
   int signal_ = 0;
-  int end_fd_;
-  std::thread thread_;
+  bool stdout_closed_ = false;
+  std::thread thread_;  // last: it uses the others
 };
 
 struct Generated {
@@ -169,8 +182,9 @@ int run(const CLI::App& command, const RunOptions& options) {
   Watcher watcher(signal_fd, servers.get(), context);
   Generated generated;
   const grpc::Status status = read_stream(*stub, context, request, !options.json, generated);
-  const int signal = watcher.stop();
-  if (signal != 0) return kSignalExitBase + signal;
+  watcher.stop();
+  if (watcher.signal() != 0) return kSignalExitBase + watcher.signal();
+  if (watcher.stdout_closed()) throw Error(ErrorCode::unavailable, "cannot write to stdout: Broken pipe");
   if (!status.ok() && !options.json && !generated.text.empty()) print("\n");
   if (!status.ok()) throw reason_of(status, servers.get());
   print(options.json ? to_text(document(generated, plan_of(*stub))) + "\n" : "\n");

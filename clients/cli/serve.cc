@@ -40,9 +40,7 @@ class Serving {
         worker_("ete-worker", worker_command({options.engine.model, engine_arguments, worker_address_,
                                               service_arguments(false), ""})),
         front_("ete-front", front_command({worker_address_, options.service.listen.to_string(),
-                                           service_arguments(true), ""})),
-        worker_probe_(worker_address_),
-        front_probe_(options.service.listen.to_string()) {}
+                                           service_arguments(true), ""})) {}
 
   ~Serving() { stop_all({&front_.child(), &worker_.child()}, milliseconds(0)); }
 
@@ -76,9 +74,9 @@ class Serving {
   void probe() {
     const auto now = std::chrono::steady_clock::now();
     if (now < probe_at_) return;
-    const auto status = worker_.running() ? worker_probe_.status() : std::nullopt;
+    const auto status = worker_.running() ? worker_status(worker_address_) : std::nullopt;
     const bool worker_ready = status && status->state() == v1::GetStatusReply::SERVING;
-    const bool front_ready = front_.running() && front_probe_.model();
+    const bool front_ready = front_.running() && front_model(options_.service.listen.to_string());
     if (worker_ready) worker_.mark_ready();
     if (front_ready) front_.mark_ready();
     if (!worker_ready || !front_ready) return;
@@ -106,8 +104,6 @@ class Serving {
   std::string worker_address_;
   Supervised worker_;
   Supervised front_;
-  WorkerProbe worker_probe_;
-  FrontProbe front_probe_;
   std::chrono::steady_clock::time_point probe_at_;
   bool announced_ = false;
 };

@@ -39,6 +39,10 @@ def read_safetensors(path):
     return tensors
 
 
+def read_lines(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
+
+
 class CommandLineTest(unittest.TestCase):
     def check_failure(self, result, code, *mentions):
         error = result.stderr.decode()
@@ -138,7 +142,7 @@ class Tokenize(CommandLineTest):
             if not directory.is_dir():
                 continue
             with self.subTest(tokenizer=directory.name):
-                vectors = [json.loads(line) for line in (directory / "vectors.jsonl").open()]
+                vectors = read_lines(directory / "vectors.jsonl")
                 texts = [vector["text"] for vector in vectors]
                 plain = self.tokenizer(directory.name, "--special", "--no-bos", lines=texts)
                 with_bos = self.tokenizer(directory.name, "--special", lines=texts)
@@ -154,7 +158,7 @@ class Tokenize(CommandLineTest):
             if not directory.is_dir():
                 continue
             with self.subTest(tokenizer=directory.name):
-                vectors = [json.loads(line) for line in (directory / "decode.jsonl").open()]
+                vectors = read_lines(directory / "decode.jsonl")
                 answers = self.tokenizer(directory.name, "--decode", lines=[v["ids"] for v in vectors])
                 for vector, answer in zip(vectors, answers, strict=True):
                     expected = vector.get("decoded_tokenizer_json", vector["decoded"])

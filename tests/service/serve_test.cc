@@ -142,7 +142,8 @@ TEST(Serve, LetsRunningRequestsEndBeforeItStops) {
   ::kill(serve.child().pid(), SIGTERM);
   bool finished = false;
   while (reader->Read(&reply)) finished = reply.has_finish();
-  EXPECT_TRUE(reader->Finish().ok());
+  const grpc::Status status = reader->Finish();
+  EXPECT_TRUE(status.ok()) << status.error_code() << " " << status.error_message();
   EXPECT_TRUE(finished);
   ASSERT_TRUE(serve.child().wait_for(seconds(10)));
   EXPECT_EQ(serve.child().poll()->code, 0);
