@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include <stdexcept>
+#include <thread>
 
 namespace ete::service {
 namespace {
@@ -15,6 +16,8 @@ constexpr int kKeepaliveMs = 20'000;
 constexpr int kKeepaliveTimeoutMs = 10'000;
 constexpr int kMinPingIntervalMs = 5'000;
 constexpr int kMaxStreamsPerConnection = 1024;
+// From the end of the last call to the end of its connection.
+constexpr std::chrono::milliseconds kLinger{50};
 
 // Files made while it lives have no permission for group and others.
 class PrivateFiles {
@@ -72,6 +75,9 @@ void ListeningServer::set_serving(bool serving) {
 }
 
 void ListeningServer::shutdown(std::chrono::milliseconds grace) {
+  // gRPC ends a connection with its last call. A client that writes then (a window update, the answer to a
+  // ping) gets an error and loses what it has not read, which may be the status of that call.
+  if (grace > kLinger) std::this_thread::sleep_for(kLinger);
   server_->Shutdown(std::chrono::system_clock::now() + grace);
 }
 

@@ -30,7 +30,8 @@ class ListeningServer {
   void set_serving(bool serving);
   // With the port that the system chose when 0 was asked for.
   const Address& address() const { return address_; }
-  // Refuses new calls, cancels those still running after `grace`, returns when all have ended.
+  // For when long calls have ended. Refuses new calls, cancels those still running after `grace`, returns
+  // when all have ended.
   void shutdown(std::chrono::milliseconds grace);
 
  private:

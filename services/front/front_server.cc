@@ -1,6 +1,13 @@
 #include "services/front/front_server.h"
 
+#include <algorithm>
+
 namespace ete::front {
+namespace {
+
+constexpr std::chrono::milliseconds kShutdownGrace{500};  // for the short calls
+
+}  // namespace
 
 FrontServer::FrontServer(const service::Address& worker, const service::Address& listen)
     : client_(worker, [this](bool serving) { worker_changed(serving); }), generation_(client_) {
@@ -25,7 +32,8 @@ void FrontServer::shutdown(std::chrono::milliseconds grace) {
     stopping_ = true;
     listening_->set_serving(false);
   }
-  server_->shutdown(grace);
+  const bool ended = generation_.drain(grace);
+  server_->shutdown(ended ? std::min(grace, kShutdownGrace) : std::chrono::milliseconds(0));
 }
 
 }  // namespace ete::front

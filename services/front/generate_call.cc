@@ -10,9 +10,10 @@
 
 namespace ete::front {
 
-GenerateCall* GenerateCall::start(EngineClient& client, const grpc::CallbackServerContext& context,
+GenerateCall* GenerateCall::start(EngineClient& client, service::CallCount& calls,
+                                  const grpc::CallbackServerContext& context,
                                   const grpc::ByteBuffer& request) {
-  auto call = std::make_shared<GenerateCall>();
+  auto call = std::make_shared<GenerateCall>(calls);
   call->self_ = call;
   // The client's cancellation may already be on its way.
   call->strand_.post([call = call.get(), &client, deadline = context.deadline(), &request] {
@@ -24,6 +25,7 @@ GenerateCall* GenerateCall::start(EngineClient& client, const grpc::CallbackServ
 void GenerateCall::begin(EngineClient& client, std::chrono::system_clock::time_point deadline,
                          const grpc::ByteBuffer& buffer) {
   try {
+    if (!counted_) throw FrontError(FrontErrorCode::unavailable, "the front is shutting down");
     const auto request = parse<v1::GenerateRequest>(buffer);
     const std::shared_ptr<const ServedModel> model = client.model();
     GenerationRequest valid = validate(request, *model);
@@ -75,7 +77,10 @@ void GenerateCall::OnWriteDone(bool ok) {
   });
 }
 
-void GenerateCall::OnDone() { const std::shared_ptr<GenerateCall> self = std::move(self_); }
+void GenerateCall::OnDone() {
+  const std::shared_ptr<GenerateCall> self = std::move(self_);
+  if (counted_) calls_.leave();
+}
 
 void GenerateCall::on_reply(v1::GenerateReply reply) {
   waiting_tokens_ += reply.piece().ids_size();

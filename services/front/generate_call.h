@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "ete/v1/generation.pb.h"
+#include "services/common/call_count.h"
 #include "services/front/engine_client.h"
 #include "services/front/generation.h"
 #include "services/front/strand.h"
@@ -29,9 +30,11 @@ class GenerateCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   static constexpr int64_t kMostWaitingTokens = 64;
   static constexpr size_t kMostWaitingBytes = 256 << 10;
 
-  // client outlives the call. The reactor owns itself.
-  static GenerateCall* start(EngineClient& client, const grpc::CallbackServerContext& context,
-                             const grpc::ByteBuffer& request);
+  // client and calls outlive the call. The reactor owns itself. Ends as unavailable when `calls` is closed.
+  static GenerateCall* start(EngineClient& client, service::CallCount& calls,
+                             const grpc::CallbackServerContext& context, const grpc::ByteBuffer& request);
+
+  explicit GenerateCall(service::CallCount& calls) : calls_(calls), counted_(calls.enter()) {}
 
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
@@ -49,6 +52,8 @@ class GenerateCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
              const grpc::ByteBuffer& request);
   void write_next();
 
+  service::CallCount& calls_;
+  const bool counted_;
   std::shared_ptr<GenerateCall> self_;  // until OnDone
   Strand strand_;
   std::shared_ptr<EngineSession> session_;

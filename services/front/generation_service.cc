@@ -28,9 +28,14 @@ grpc::ServerUnaryReactor* answer(grpc::CallbackServerContext* context, grpc::Byt
 
 }  // namespace
 
+bool GenerationService::drain(std::chrono::milliseconds grace) {
+  generate_calls_.close();
+  return generate_calls_.wait_none(grace);
+}
+
 grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerationService::Generate(grpc::CallbackServerContext* context,
                                                                         const grpc::ByteBuffer* request) {
-  return GenerateCall::start(client_, *context, *request);
+  return GenerateCall::start(client_, generate_calls_, *context, *request);
 }
 
 grpc::ServerUnaryReactor* GenerationService::Tokenize(grpc::CallbackServerContext* context,

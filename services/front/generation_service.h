@@ -1,6 +1,9 @@
 #pragma once
 
+#include <chrono>
+
 #include "ete/v1/generation.grpc.pb.h"
+#include "services/common/call_count.h"
 #include "services/front/engine_client.h"
 
 namespace ete::front {
@@ -14,6 +17,9 @@ class GenerationService final
   // client outlives the service.
   explicit GenerationService(EngineClient& client) : client_(client) {}
 
+  // Refuses new calls of Generate; returns when the running ones have ended, or false after `grace`.
+  bool drain(std::chrono::milliseconds grace);
+
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Generate(grpc::CallbackServerContext* context,
                                                        const grpc::ByteBuffer* request) override;
   grpc::ServerUnaryReactor* Tokenize(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
@@ -25,6 +31,7 @@ class GenerationService final
 
  private:
   EngineClient& client_;
+  service::CallCount generate_calls_;
 };
 
 }  // namespace ete::front
