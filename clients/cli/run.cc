@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <functional>
 #include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -28,6 +29,7 @@ using Json = nlohmann::ordered_json;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kFailureWait{200};  // from a stream's end to the exit of the process that broke it
+constexpr std::chrono::seconds kPlanLimit{5};
 constexpr int kSignalExitBase = 128;
 
 // Cancels the call when a signal comes, one of our servers ends, or nobody reads stdout any more. Owns
@@ -39,8 +41,13 @@ class Watcher {
         servers_(servers),
         context_(context),
         end_fd_(eventfd(0, EFD_CLOEXEC)),
+        cancelled_fd_(eventfd(0, EFD_CLOEXEC)),
         thread_([this] { watch(); }) {}
-  ~Watcher() { stop(); }
+  ~Watcher() {
+    stop();
+    close(end_fd_);
+    close(cancelled_fd_);
+  }
   Watcher(const Watcher&) = delete;
   Watcher& operator=(const Watcher&) = delete;
 
@@ -49,8 +56,9 @@ class Watcher {
     if (!thread_.joinable()) return;
     eventfd_write(end_fd_, 1);
     thread_.join();
-    close(end_fd_);
   }
+  // Can be read once the call was cancelled.
+  int cancelled_fd() const { return cancelled_fd_; }
   // Once stopped: the signal that came, or 0.
   int signal() const { return signal_; }
   bool stdout_closed() const { return stdout_closed_; }
@@ -69,6 +77,7 @@ class Watcher {
       const bool server_ended = signal == SIGCHLD && servers_ != nullptr && servers_->failure();
       if (signal_ == 0 && !stdout_closed_ && !server_ended) continue;
       context_.TryCancel();
+      eventfd_write(cancelled_fd_, 1);
       return;
     }
   }
@@ -77,6 +86,7 @@ class Watcher {
   LocalServers* const servers_;
   grpc::ClientContext& context_;
   const int end_fd_;
+  const int cancelled_fd_;
   int signal_ = 0;
   bool stdout_closed_ = false;
   std::thread thread_;  // last: it uses the others
@@ -89,9 +99,10 @@ struct Generated {
   v1::Finish finish;
 };
 
-// Reads the stream to its end; the text goes to stdout as it comes if `streaming`.
+// Reads the stream to its end; `on_text` gets the text as it comes.
 grpc::Status read_stream(v1::Generation::Stub& stub, grpc::ClientContext& context,
-                         const v1::GenerateRequest& request, bool streaming, Generated& generated) {
+                         const v1::GenerateRequest& request,
+                         const std::function<void(const std::string&)>& on_text, Generated& generated) {
   const auto reader = stub.Generate(&context, request);
   v1::GenerateReply reply;
   try {
@@ -101,7 +112,7 @@ grpc::Status read_stream(v1::Generation::Stub& stub, grpc::ClientContext& contex
       if (!reply.has_piece()) continue;
       generated.text += reply.piece().text();
       generated.ids.insert(generated.ids.end(), reply.piece().ids().begin(), reply.piece().ids().end());
-      if (streaming) print(reply.piece().text());
+      on_text(reply.piece().text());
     }
   } catch (const Error&) {
     context.TryCancel();
@@ -161,6 +172,7 @@ Error reason_of(const grpc::Status& status, LocalServers* servers) {
 
 std::string plan_of(v1::Generation::Stub& stub) {
   grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kPlanLimit);
   v1::GetModelInfoReply model;
   const grpc::Status status = stub.GetModel(&context, {}, &model);
   if (!status.ok()) throw Error(ErrorCode::unavailable, "the server's plan: " + describe(status));
@@ -180,15 +192,26 @@ int run(const CLI::App& command, const RunOptions& options) {
   const auto stub = v1::Generation::NewStub(connect(servers ? servers->address() : options.address));
   grpc::ClientContext context;
   Watcher watcher(signal_fd, servers.get(), context);
+  const auto write = [&](const std::string& text) { print(text, watcher.cancelled_fd()); };
+  const auto on_text = [&](const std::string& text) {
+    if (!options.json) write(text);
+  };
   Generated generated;
-  const grpc::Status status = read_stream(*stub, context, request, !options.json, generated);
+  grpc::Status status;
+  std::optional<Error> failure;
+  try {
+    status = read_stream(*stub, context, request, on_text, generated);
+    if (status.ok()) write(options.json ? to_text(document(generated, plan_of(*stub))) + "\n" : "\n");
+  } catch (const Error& error) {
+    failure = error;
+  }
   watcher.stop();
   if (watcher.signal() != 0) return kSignalExitBase + watcher.signal();
   if (watcher.stdout_closed()) throw Error(ErrorCode::unavailable, "cannot write to stdout: Broken pipe");
-  if (!status.ok() && !options.json && !generated.text.empty()) print("\n");
-  if (!status.ok()) throw reason_of(status, servers.get());
-  print(options.json ? to_text(document(generated, plan_of(*stub))) + "\n" : "\n");
-  return 0;
+  if (failure) throw *failure;
+  if (status.ok()) return 0;
+  if (!options.json && !generated.text.empty()) print("\n");
+  throw reason_of(status, servers.get());
 }
 
 }  // namespace

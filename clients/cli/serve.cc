@@ -76,7 +76,7 @@ class Serving {
     if (now < probe_at_) return;
     const auto status = worker_.running() ? worker_status(worker_address_) : std::nullopt;
     const bool worker_ready = status && status->state() == v1::GetStatusReply::SERVING;
-    const bool front_ready = front_.running() && front_model(options_.service.listen.to_string());
+    const bool front_ready = front_.running() && front_answers();
     if (worker_ready) worker_.mark_ready();
     if (front_ready) front_.mark_ready();
     if (!worker_ready || !front_ready) return;
@@ -84,6 +84,19 @@ class Serving {
     if (announced_) return;
     announced_ = true;
     say("ready at " + options_.service.listen.to_string() + ", worker at " + worker_address_);
+  }
+
+  // Throws Error before the first time that both were ready, when a front that refuses its worker's model
+  // means that the model cannot be served. Later it is said, and whatever runs goes on.
+  bool front_answers() {
+    try {
+      return front_model(options_.service.listen.to_string()).has_value();
+    } catch (const Error& error) {
+      if (!announced_) throw;
+      if (error.what() != last_refusal_) say(error.what());
+      last_refusal_ = error.what();
+      return false;
+    }
   }
 
   // The front first, so that what runs can end; a second signal ends both at once.
@@ -106,6 +119,7 @@ class Serving {
   Supervised front_;
   std::chrono::steady_clock::time_point probe_at_;
   bool announced_ = false;
+  std::string last_refusal_;
 };
 
 int serve(const CLI::App& command, const ServeOptions& options) {

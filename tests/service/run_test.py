@@ -219,6 +219,34 @@ class Failures(RunTest):
             self.assertEqual(process.returncode, 130)
             self.check_clean()
 
+    def test_signal_while_stdout_takes_no_more(self):
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(writer, bytes(4096))
+        os.set_blocking(writer, True)
+        with self.started(*TINY, "hello", "--max-tokens", "20", stdout=writer) as process:
+            while "ete-front" not in self.servers():
+                self.assertIsNone(process.poll())
+            time.sleep(1)
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=5)
+            self.assertEqual(process.returncode, 128 + signal.SIGTERM)
+            self.check_clean()
+        os.close(reader)
+        os.close(writer)
+
+    def test_started_without_standard_descriptors(self):
+        command = 'exec "$0" "$@" <&- >&-'
+        result = subprocess.run(
+            ["sh", "-c", command, ETE, "run", *TINY, "hello", "--max-tokens", "3"],
+            stderr=subprocess.PIPE, env=self.env, timeout=TIMEOUT,
+        )  # fmt: skip
+        self.assertEqual(result.stderr, b"ete run: cannot write to stdout: Bad file descriptor\n")
+        self.assertEqual(result.returncode, 1)
+        self.check_clean()
+
     def test_closed_stdout(self):
         with self.started(*SLOW, "hello") as process:
             self.read_some(process)
