@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <iostream>
 #include <iterator>
 
+#include "clients/options/command_line.h"
 #include "engine/base/error.h"
 
 namespace ete::cli {
@@ -29,6 +31,10 @@ void print(std::string_view text, int interrupt_fd) {
     }
     text.remove_prefix(static_cast<size_t>(written));
   }
+}
+
+void warn(const std::string& command, const std::string& what) {
+  std::cerr << error_line(command, "note: " + what) + "\n";
 }
 
 std::string to_text(const nlohmann::ordered_json& document) {

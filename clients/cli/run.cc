@@ -157,6 +157,17 @@ Json document(const Generated& generated, const std::string& plan_json) {
   return json;
 }
 
+// A message of the server about a field, about the flag that filled it instead.
+std::string with_flag(const std::string& message) {
+  for (const auto& [field, flag] : {std::pair("text", "PROMPT"), std::pair("tokens.ids", "--tokens")}) {
+    const std::string name = field;
+    if (message.rfind(name + ":", 0) == 0 || message.rfind(name + "[", 0) == 0) {
+      return flag + message.substr(name.size());
+    }
+  }
+  return message;
+}
+
 // The reason why a call failed: the process that ended, if one did, rather than the broken connection.
 Error reason_of(const grpc::Status& status, LocalServers* servers) {
   const auto end = std::chrono::steady_clock::now() + kFailureWait;
@@ -167,7 +178,8 @@ Error reason_of(const grpc::Status& status, LocalServers* servers) {
     std::this_thread::sleep_for(milliseconds(5));
   }
   const bool invalid = status.error_code() == grpc::StatusCode::INVALID_ARGUMENT;
-  return Error(invalid ? ErrorCode::invalid_argument : ErrorCode::unavailable, describe(status));
+  return Error(invalid ? ErrorCode::invalid_argument : ErrorCode::unavailable,
+               invalid ? with_flag(describe(status)) : describe(status));
 }
 
 std::string plan_of(v1::Generation::Stub& stub) {
@@ -179,9 +191,15 @@ std::string plan_of(v1::Generation::Stub& stub) {
   return model.plan_json();
 }
 
+// What the plan says about flags that were given.
+void tell_notes(const std::string& plan_json) {
+  const Json plan = Json::parse(plan_json);
+  for (const Json& note : plan.value("notes", Json::array())) warn("ete run", note.get<std::string>());
+}
+
 int run(const CLI::App& command, const RunOptions& options) {
   const v1::GenerateRequest request = make_request(command, options);
-  const int signal_fd = block_signals_into_fd({SIGINT, SIGTERM, SIGHUP, SIGCHLD});
+  const int signal_fd = block_signals_into_fd({SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGCHLD});
   std::unique_ptr<LocalServers> servers;
   if (options.address.empty()) {
     servers = std::make_unique<LocalServers>(options.model.empty() ? default_model() : options.model,
@@ -190,6 +208,7 @@ int run(const CLI::App& command, const RunOptions& options) {
     if (signal != 0) return kSignalExitBase + signal;
   }
   const auto stub = v1::Generation::NewStub(connect(servers ? servers->address() : options.address));
+  if (!engine_arguments(command).empty()) tell_notes(plan_of(*stub));
   grpc::ClientContext context;
   Watcher watcher(signal_fd, servers.get(), context);
   const auto write = [&](const std::string& text) { print(text, watcher.cancelled_fd()); };
@@ -209,7 +228,12 @@ int run(const CLI::App& command, const RunOptions& options) {
   if (watcher.signal() != 0) return kSignalExitBase + watcher.signal();
   if (watcher.stdout_closed()) throw Error(ErrorCode::unavailable, "cannot write to stdout: Broken pipe");
   if (failure) throw *failure;
-  if (status.ok()) return 0;
+  if (status.ok()) {
+    if (!options.json && generated.text.empty() && !generated.ids.empty()) {
+      warn("ete run", "no text came of " + std::to_string(generated.ids.size()) + " ids; --json prints them");
+    }
+    return 0;
+  }
   if (!options.json && !generated.text.empty()) print("\n");
   throw reason_of(status, servers.get());
 }

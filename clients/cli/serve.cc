@@ -42,7 +42,8 @@ class Serving {
         front_("ete-front", front_command({worker_address_, options.service.listen.to_string(),
                                            service_arguments(true), ""})) {}
 
-  ~Serving() { stop_all({&front_.child(), &worker_.child()}, milliseconds(0)); }
+  // They remove their sockets when they may.
+  ~Serving() { stop_all({&front_.child(), &worker_.child()}, kStopMargin); }
 
   // Until a signal. Throws Error when a server cannot be kept running.
   int run(int signal_fd) {
@@ -131,7 +132,7 @@ int serve(const CLI::App& command, const ServeOptions& options) {
     throw UsageError("--listen: port 0 is not accepted: the front could not come back at the same port");
   }
   check_can_listen(listen);
-  const int signal_fd = block_signals_into_fd({SIGINT, SIGTERM, SIGHUP, SIGCHLD});
+  const int signal_fd = block_signals_into_fd({SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGCHLD});
   Serving serving(options, engine_arguments(command));
   return serving.run(signal_fd);
 }

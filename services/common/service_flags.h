@@ -13,7 +13,7 @@ namespace ete::service {
 struct ServiceOptions {
   Address listen;
   std::string log_level = "info";
-  bool exit_with_parent = false;
+  int64_t exit_with_parent = 0;  // process id; 0: none
   std::chrono::milliseconds drain_grace{10'000};
   bool insecure_listen_anywhere = false;
 };

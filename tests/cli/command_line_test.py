@@ -135,7 +135,21 @@ class Tokenize(CommandLineTest):
         stdin = "".join(json.dumps(line) + "\n" for line in lines).encode()
         result = ete("tokenize", "--model", str(GOLDEN / "tokenizers" / name), *flags, stdin=stdin)
         self.assertEqual(result.returncode, 0, result.stderr)
-        return [json.loads(line) for line in result.stdout.decode().splitlines()]
+        # Not splitlines(): text may hold U+0085 and U+2028.
+        return [json.loads(line) for line in result.stdout.decode().split("\n") if line]
+
+    def test_stdin_that_cannot_be_read(self):
+        root = os.open("/", os.O_RDONLY)
+        self.addCleanup(os.close, root)
+        command = [ETE, "tokenize", "--model", "random:tiny"]
+        result = subprocess.run(command, stdin=root, capture_output=True, timeout=TIMEOUT)
+        self.check_failure(result, 1, "stdin", "Is a directory")
+
+    def test_line_that_is_too_long(self):
+        self.check_failure(ete("tokenize", "--model", "random:tiny", stdin=bytes(65 << 20)), 1, "64 MiB")
+
+    def test_empty_path(self):
+        self.check_failure(ete("tokenize", "--model", ""), 2, "--model")
 
     def test_golden_vectors(self):
         for directory in sorted((GOLDEN / "tokenizers").iterdir()):

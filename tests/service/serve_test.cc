@@ -167,6 +167,9 @@ TEST(Serve, ModelThatCannotBeLoadedIsToldOnce) {
   EXPECT_NE(serve.log().find("ete-worker: /nonexistent.gguf: no such file"), std::string::npos)
       << serve.log();
   EXPECT_EQ(serve.log().find("again"), std::string::npos) << serve.log();
+  struct stat info;
+  EXPECT_NE(stat(serve.address().substr(sizeof("unix:") - 1).c_str(), &info), 0)
+      << "a socket without a server";
 }
 
 TEST(Serve, WorkerThatCrashesBeforeItIsReadyIsGivenUp) {
