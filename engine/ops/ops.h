@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/base/dtype.h"
+#include "engine/base/error.h"
 #include "engine/device/device.h"
 #include "engine/ops/packed_matrix.h"
 
@@ -135,6 +136,9 @@ struct LogitsRow {
   float logsumexp = 0;              // over allowed ids, of logit / temperature; accumulated in double
   float max_logit = 0;              // over allowed ids
   std::vector<float> full;          // [vocab] when asked
+  // Why the row has no result: Error(internal) for a logit that is NaN or an infinite maximum. The rest is
+  // empty then; other rows have theirs.
+  std::optional<Error> error;
 };
 
 struct OpsOptions {

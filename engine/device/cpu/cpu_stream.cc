@@ -61,6 +61,11 @@ void CpuStream::synchronize() {
   if (std::exception_ptr error = std::exchange(error_, nullptr)) std::rethrow_exception(error);
 }
 
+void CpuStream::rethrow_error() {
+  std::lock_guard lock(mutex_);
+  if (std::exception_ptr error = std::exchange(error_, nullptr)) std::rethrow_exception(error);
+}
+
 bool CpuStream::take_batch(std::vector<Item>* batch) {
   const uint64_t seen = arrivals_.load(std::memory_order_acquire);
   batch->clear();

@@ -26,6 +26,7 @@ class CpuStream final : public Stream {
   void submit_work(std::function<void()> work) { submit({std::move(work), false}); }
   void submit_mark(std::function<void()> mark) { submit({std::move(mark), true}); }  // must not throw
   void synchronize() override;
+  void rethrow_error() override;
 
  private:
   struct Item {
