@@ -99,11 +99,13 @@ void run_matmul(benchmark::State& state, Math math, RowKind kind, WeightFormat f
   std::vector<float> y(static_cast<size_t>(m * rows));
   ThreadPool pool(1);
   const std::vector<MatmulOutput> outputs{{.w = w.view, .row_end = rows, .y = y.data(), .y_stride = rows}};
-  const KernelFamily family = best_matmul_family(math);
+  Workspace workspace(1);
+  const CpuContext context{pool, workspace, best_matmul_family(math)};
+  const MatmulPath path(context.family, math);
   double best = 1e9;
   for (auto _ : state) {
     const double begin = thread_seconds();
-    matmul_cpu(pool, family, math, kind, x.data(), cols, m, outputs);
+    matmul_cpu(context, path, kind, x.data(), cols, m, outputs);
     best = std::min(best, thread_seconds() - begin);
   }
   const double weights = static_cast<double>(rows * cols);

@@ -36,6 +36,8 @@ class Stream {
   virtual ~Stream() = default;
   virtual void
   synchronize() = 0;  // blocks the caller until everything submitted so far is done; rethrows its error
+  // Rethrows the error of what is done already, as synchronize() would, without waiting for the rest.
+  virtual void rethrow_error() { synchronize(); }
 };
 
 // A point in a stream. record() marks "after everything submitted to `stream` so far"; wait() makes later

@@ -162,7 +162,12 @@ void read_dimensions(const ArchFields& fields, const std::string& file, ModelCon
   const auto eps = fields.number("attention.layer_norm_rms_epsilon");
   if (!eps) fields.missing("attention.layer_norm_rms_epsilon");
   model.rms_norm_eps = *eps;
-  check_geometry(model, file);
+  check_geometry(model, file,
+                 {.hidden_size = fields.full("embedding_length"),
+                  .heads = fields.full("attention.head_count"),
+                  .kv_heads = fields.full("attention.head_count_kv"),
+                  .head_dim = fields.full("attention.key_length"),
+                  .eps = fields.full("attention.layer_norm_rms_epsilon")});
   fields.must_equal("attention.value_length", kHeadDimRange, model.head_dim);
 }
 

@@ -105,6 +105,11 @@ EngineStatus EngineImpl::status() const {
   return status_;
 }
 
+std::optional<Error> EngineImpl::fatal_error() const {
+  std::lock_guard lock(mutex_);
+  return fatal_;
+}
+
 SessionId EngineImpl::open(OpenRequest request, std::shared_ptr<SessionListener> listener) {
   const SessionId id = next_id_.fetch_add(1);
   submit(OpenCommand{id, std::move(request), std::move(listener), Clock::now()});

@@ -43,6 +43,9 @@ struct PreparedModel {
 };
 PreparedModel prepare_model(const EngineOptions& options);
 
+// What is no Error of ours is a lack of memory or a fault: it ends the session, not the engine.
+Error as_error(const std::exception& exception);
+
 class EngineImpl final : public Engine, private PassHooks {
  public:
   EngineImpl(PreparedModel prepared, const LoadProgress& progress, const EngineTuning& tuning);
@@ -52,6 +55,7 @@ class EngineImpl final : public Engine, private PassHooks {
   const ModelConfig& config() const override { return files_.config; }
   const ModelFiles& files() const override { return files_; }
   EngineStatus status() const override;
+  std::optional<Error> fatal_error() const override;
   SessionId open(OpenRequest request, std::shared_ptr<SessionListener> listener) override;
   void step(SessionId session, StepRequest request) override;
   void fetch_row(SessionId session, int64_t position,
@@ -104,6 +108,8 @@ class EngineImpl final : public Engine, private PassHooks {
   void run_pass(const std::vector<PassShare>& shares);
   bool add_to_pass(const PassShare& share);
   void finish_pass(const std::vector<PassShare>& shares, double start_ms, double end_ms);
+  void fail_pass(const Error& failed);
+  std::optional<Error> row_error(const EngineSession& session, int64_t from, int64_t end) const;
   void deliver(EngineSession& session);
   void watch_slots();
   void at_boundary() override;
@@ -146,6 +152,7 @@ class EngineImpl final : public Engine, private PassHooks {
   bool stopping_ = false;
   uint64_t slots_full_generation_ = 0;
   EngineStatus status_;
+  std::optional<Error> fatal_;  // written by the engine thread only
 
   std::thread thread_;
 };

@@ -38,6 +38,22 @@ class LayerStreamer::LinkPacer {
   Clock::time_point started_{};
 };
 
+// Calls once: when the copy stream reaches it, or when it is dropped there because a copy before it failed.
+// Someone waits for the call.
+class LayerStreamer::Notice {
+ public:
+  explicit Notice(std::function<void()> call) : call_(std::move(call)) {}
+  ~Notice() { give(); }
+  Notice(const Notice&) = delete;
+  Notice& operator=(const Notice&) = delete;
+  void give() {
+    if (auto call = std::exchange(call_, nullptr)) call();
+  }
+
+ private:
+  std::function<void()> call_;
+};
+
 LayerLease::LayerLease(LayerStreamer* owner, int slot, const BlobLayout& layout, const std::byte* device_base,
                        const std::byte* home, Stream* compute)
     : owner_(owner),
@@ -99,9 +115,13 @@ LayerStreamer::LayerStreamer(Device& device, const WeightStore& store, DeviceAre
 
 LayerStreamer::~LayerStreamer() {
   // Copies that are under way read the store and write the slots, which may die right after this.
+  await_copies();
+}
+
+void LayerStreamer::await_copies() {
   try {
     copy_.synchronize();
-  } catch (const std::exception&) {  // nobody is left to act on a failed copy
+  } catch (const std::exception&) {  // nobody will read what the failed copy was to bring
   }
 }
 
@@ -228,14 +248,14 @@ void LayerStreamer::release(int index, Stream& compute) {
 
 bool LayerStreamer::notify_when_copied(std::function<void()> call) {
   if (!std::exchange(copying_, false)) return false;
-  device_.host_async(copy_, std::move(call));
+  device_.host_async(copy_, [notice = std::make_shared<Notice>(std::move(call))] { notice->give(); });
   return true;
 }
 
 void LayerStreamer::reset() {
   for (Slot& slot : slots_) slot.layer = -1;
   copying_ = false;
-  copy_.synchronize();
+  await_copies();
 }
 
 }  // namespace ete

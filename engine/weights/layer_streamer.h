@@ -71,10 +71,11 @@ class LayerStreamer {
   // The compute stream waits until the layer is there; the layers after it start to be fetched. Fewer leases
   // than slots may be held: else Error(internal).
   LayerLease acquire(int64_t layer, Stream& compute);
-  // Calls back on a thread of the device when every copy submitted so far is done; false: none is, no call
-  // comes.
+  // Calls back on a thread of the device when every copy submitted so far is done or has failed; false: none
+  // is under way, no call comes.
   bool notify_when_copied(std::function<void()> call);
-  // Waits for all copies and forgets what the slots hold. After a device error.
+  // Waits for all copies and forgets what the slots hold, and the error of a copy. After an error of the
+  // device.
   void reset();
 
   uint64_t bytes_copied() const { return bytes_copied_; }
@@ -88,7 +89,10 @@ class LayerStreamer {
     std::unique_ptr<Event> copied;
     std::unique_ptr<Event> computed;
   };
+  class LinkPacer;
+  class Notice;
   void copy_resident_layers(DeviceArena& arena);
+  void await_copies();
   int slot_of(int64_t layer) const;  // -1: in none
   int64_t distance(int64_t layer) const;
   int victim_for(int64_t layer) const;

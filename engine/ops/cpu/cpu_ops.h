@@ -2,6 +2,7 @@
 
 #include "engine/device/cpu/cpu_device.h"
 #include "engine/ops/cpu/kernels.h"
+#include "engine/ops/cpu/matmul.h"
 #include "engine/ops/ops.h"
 
 namespace ete {
@@ -32,6 +33,7 @@ class CpuOps final : public Ops {
  private:
   CpuDevice& device_;
   Math math_;
+  MatmulPath matmul_;
   Workspace workspace_;
   CpuContext context_;
 };
