@@ -191,7 +191,7 @@ int LayerStreamer::victim_for(int64_t layer) const {
 
 void LayerStreamer::fill(int index, int64_t layer) {
   Slot& slot = slots_[static_cast<size_t>(index)];
-  slot.layer = layer;
+  slot.layer = -1;  // until all of it is on its way: any of this may throw
   slot.computed->wait(copy_);
   const std::byte* home = store_.layer_home(layer);
   const size_t bytes = store_.layer_layout(layer).device_bytes;
@@ -202,11 +202,13 @@ void LayerStreamer::fill(int index, int64_t layer) {
     if (pacer_) device_.host_async(copy_, [pacer = pacer_.get(), piece] { pacer->end(piece); });
   }
   slot.copied->record(copy_);
+  slot.layer = layer;
   bytes_copied_ += bytes;
   copying_ = true;
 }
 
 void LayerStreamer::prefetch(int64_t layer) {
+  if (release_error_) std::rethrow_exception(release_error_);
   if (order_[static_cast<size_t>(layer)] < 0 || slot_of(layer) >= 0) return;
   const int slot = victim_for(layer);
   if (slot >= 0) fill(slot, layer);
@@ -219,6 +221,7 @@ void LayerStreamer::fetch_ahead() {
 }
 
 LayerLease LayerStreamer::acquire(int64_t layer, Stream& compute) {
+  if (release_error_) std::rethrow_exception(release_error_);
   const auto i = static_cast<size_t>(layer);
   const BlobLayout& layout = store_.layer_layout(layer);
   const std::byte* home = store_.layer_home(layer);
@@ -228,22 +231,33 @@ LayerLease LayerStreamer::acquire(int64_t layer, Stream& compute) {
   const int index = slot_of(layer);
   CHECK(index >= 0, "every slot is leased");
   Slot& slot = slots_[static_cast<size_t>(index)];
-  slot.leased = true;
   slot.copied->wait(compute);
+  slot.leased = true;
+  LayerLease lease(this, index, layout, slot.data, home, &compute);  // gives the slot back if this throws
   fetch_ahead();
-  return LayerLease(this, index, layout, slot.data, home, &compute);
+  return lease;
 }
 
-void LayerStreamer::release(int index, Stream& compute) {
+// Of a destructor. What the device refuses is kept: without the event of this slot it must not be
+// overwritten, so that nothing more is fetched or leased until reset().
+void LayerStreamer::release(int index, Stream& compute) noexcept {
+  try {
+    mark_computed(index, compute);
+    fetch_ahead();
+  } catch (...) {
+    if (!release_error_) release_error_ = std::current_exception();
+  }
+}
+
+void LayerStreamer::mark_computed(int index, Stream& compute) {
   Slot& slot = slots_[static_cast<size_t>(index)];
+  slot.leased = false;
+  cursor_ = (cursor_ + 1) % static_cast<int64_t>(streamed_.size());
   if (poison_.size() > 0) {
     device_.copy_async(compute, slot.data, poison_.data(), poison_.size());
     slot.layer = -1;
   }
   slot.computed->record(compute);
-  slot.leased = false;
-  cursor_ = (cursor_ + 1) % static_cast<int64_t>(streamed_.size());
-  fetch_ahead();
 }
 
 bool LayerStreamer::notify_when_copied(std::function<void()> call) {
@@ -255,6 +269,7 @@ bool LayerStreamer::notify_when_copied(std::function<void()> call) {
 void LayerStreamer::reset() {
   for (Slot& slot : slots_) slot.layer = -1;
   copying_ = false;
+  release_error_ = nullptr;
   await_copies();
 }
 

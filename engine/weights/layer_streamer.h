@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -15,8 +16,9 @@ namespace ete {
 class LayerStreamer;
 
 // The right to read one layer's weights on a compute stream. Releasing it (destruction) records "computed":
-// the slot may be overwritten once everything submitted to that stream so far is done. Move-only; engine
-// thread.
+// the slot may be overwritten once everything submitted to that stream so far is done, and the next layer is
+// fetched into it. Where the device refuses, the next prefetch() or acquire() throws its error. Move-only;
+// engine thread.
 class LayerLease {
  public:
   LayerLease(LayerLease&& other) noexcept;
@@ -69,13 +71,13 @@ class LayerStreamer {
   // Starts copying `layer`, unless it is there already or every slot holds a layer that is needed sooner.
   void prefetch(int64_t layer);
   // The compute stream waits until the layer is there; the layers after it start to be fetched. Fewer leases
-  // than slots may be held: else Error(internal).
+  // than slots may be held: else Error(internal). Throws the error of an earlier release until reset().
   LayerLease acquire(int64_t layer, Stream& compute);
   // Calls back on a thread of the device when every copy submitted so far is done or has failed; false: none
   // is under way, no call comes.
   bool notify_when_copied(std::function<void()> call);
-  // Waits for all copies and forgets what the slots hold, and the error of a copy. After an error of the
-  // device.
+  // Waits for all copies and forgets what the slots hold, and the error of a copy or a release. After an
+  // error of the device.
   void reset();
 
   uint64_t bytes_copied() const { return bytes_copied_; }
@@ -98,7 +100,8 @@ class LayerStreamer {
   int victim_for(int64_t layer) const;
   void fill(int slot, int64_t layer);
   void fetch_ahead();
-  void release(int slot, Stream& compute);
+  void release(int slot, Stream& compute) noexcept;
+  void mark_computed(int slot, Stream& compute);
 
   Device& device_;
   const WeightStore& store_;
@@ -110,9 +113,9 @@ class LayerStreamer {
   std::vector<Slot> slots_;
   int64_t cursor_ = 0;  // index in streamed_ of the next layer to be leased
   bool copying_ = false;
+  std::exception_ptr release_error_;  // of the first release that failed since reset()
   uint64_t bytes_copied_ = 0;
   Buffer poison_;  // host memory, a slot's size
-  class LinkPacer;
   std::unique_ptr<LinkPacer> pacer_;
 };
 
