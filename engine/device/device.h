@@ -99,8 +99,7 @@ class Device {
   virtual DeviceInfo info() const = 0;
   virtual std::unique_ptr<Stream> create_stream(const std::string& name) = 0;  // name shows in debuggers
   virtual std::unique_ptr<Event> create_event() = 0;
-  // Throws Error(resource_exhausted) with the figure. Contents are undefined (zero on first touch for the
-  // CPU).
+  // Throws Error(resource_exhausted) with the figure. Contents are undefined.
   virtual Buffer allocate(size_t bytes, MemorySpace space) = 0;
   // dst and src in either space; host memory must be pinned for the copy to overlap. Both stay alive until
   // done.
