@@ -30,11 +30,18 @@ void TokenTable::add(int32_t id, std::string text, std::string bytes, TokenKind 
   token = {std::move(text), std::move(bytes), kind};
 }
 
-void TokenTable::mark(int32_t id, std::string_view text, TokenKind kind) {
+void TokenTable::mark(int32_t id, std::string_view text, std::string bytes, TokenKind kind) {
   if (!has(id) || tokens_[id].text != text) {
     corrupt("token \"" + std::string(text) + "\" is not the one with id " + std::to_string(id));
   }
+  tokens_[id].bytes = std::move(bytes);
   tokens_[id].kind = kind;
+}
+
+size_t TokenTable::longest_text() const {
+  size_t longest = 0;
+  for (const Token& token : tokens_) longest = std::max(longest, token.text.size());
+  return longest;
 }
 
 int32_t TokenTable::find(std::string_view text) const {
