@@ -239,6 +239,13 @@ TEST(TokenizerJson, NormalizedAddedTokensDecodeToTheirNormalForm) {
   EXPECT_EQ(composed->decode_text(Ids{1407}), "\uFFFD\uFFFD") << "letters of bytes, once it is composed";
 }
 
+// A space byte and half a character: one run of bytes, invalid as a whole, before Strip sees the text.
+TEST(TokenizerJson, StripLooksAtTheTextAfterByteFallback) {
+  const auto tokenizer = load(golden_json("sp_bpe_prefix"));
+  EXPECT_EQ(tokenizer->decode_text(Ids{3 + 0x20, 3 + 0xF0}), "\uFFFD\uFFFD");
+  EXPECT_EQ(tokenizer->decode_text(Ids{3 + 0x20, 3 + 'a'}), "a");
+}
+
 // As huggingface/tokenizers with encode_special_tokens: a unigram model matches its own unk's name, alone or
 // not at all.
 TEST(TokenizerJson, UnigramReadsTheNameOfUnk) {
