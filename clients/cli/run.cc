@@ -20,7 +20,6 @@
 #include "clients/cli/run_options.h"
 #include "clients/cli/server_client.h"
 #include "engine/base/error.h"
-#include "services/front/tokenizer/utf8.h"
 
 namespace ete::cli {
 namespace {
@@ -139,22 +138,18 @@ std::string name_of(v1::FinishReason reason) {
 
 Json document(const Generated& generated, const std::string& plan_json) {
   const v1::GenerationTimings& timings = generated.finish.timings();
-  Json json = {{"prompt_ids", generated.prompt.prompt_ids()},
-               {"ids", generated.ids},
-               {"text", generated.text},
-               {"finish_reason", name_of(generated.finish.reason())},
-               {"timings",
-                {{"queued_ms", timings.queued_ms()},
-                 {"prefill_ms", timings.prefill_ms()},
-                 {"decode_ms", timings.decode_ms()},
-                 {"prefill_tokens_per_second", timings.prefill_tokens_per_second()},
-                 {"decode_tokens_per_second", timings.decode_tokens_per_second()},
-                 {"reused_tokens", generated.finish.reused_tokens()}}},
-               {"plan", Json::parse(plan_json)}};
-  if (front::find_invalid_utf8(generated.text) != std::string::npos) {
-    json["text_hex"] = to_hex(generated.text);
-  }
-  return json;
+  return {{"prompt_ids", generated.prompt.prompt_ids()},
+          {"ids", generated.ids},
+          {"text", generated.text},
+          {"finish_reason", name_of(generated.finish.reason())},
+          {"timings",
+           {{"queued_ms", timings.queued_ms()},
+            {"prefill_ms", timings.prefill_ms()},
+            {"decode_ms", timings.decode_ms()},
+            {"prefill_tokens_per_second", timings.prefill_tokens_per_second()},
+            {"decode_tokens_per_second", timings.decode_tokens_per_second()},
+            {"reused_tokens", generated.finish.reused_tokens()}}},
+          {"plan", Json::parse(plan_json)}};
 }
 
 // A message of the server about a field, about the flag that filled it instead.

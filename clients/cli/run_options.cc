@@ -178,7 +178,7 @@ void add_run_flags(CLI::App& command, RunOptions& options) {
   command.add_flag(
       "--json", options.json,
       "one JSON document on stdout, at the end: prompt_ids, ids, text (with U+FFFD for bytes that are "
-      "not UTF-8; then text_hex holds the bytes), finish_reason (length, stop_string, stop_token, "
+      "not UTF-8), finish_reason (length, stop_string, stop_token, "
       "context_full), timings, plan");
   add_stopping_flags(command, options.stopping);
   add_sampling_flags(command, options.sampling);

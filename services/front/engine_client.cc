@@ -5,6 +5,8 @@
 #include <grpcpp/support/channel_arguments.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -29,6 +31,7 @@ constexpr milliseconds kUntilServing{100};
 constexpr milliseconds kWhileServing{1000};
 constexpr milliseconds kStatusTimeout{2'000};
 constexpr milliseconds kModelTimeout{60'000};
+constexpr milliseconds kComeback{5'000};
 
 std::shared_ptr<grpc::Channel> make_channel(const service::Address& worker) {
   grpc::ChannelArguments arguments;
@@ -84,6 +87,7 @@ EngineClient::~EngineClient() {
     if (running_call_ != nullptr) running_call_->TryCancel();
   }
   thread_.join();
+  call_settled();
   std::unique_lock lock(mutex_);
   std::vector<std::shared_ptr<EngineSession>> running;
   for (const auto& [number, session] : sessions_) running.push_back(session.lock());
@@ -110,6 +114,34 @@ std::shared_ptr<const ServedModel> EngineClient::model() const {
   const std::lock_guard lock(mutex_);
   if (serving_ != nullptr) return serving_;
   throw FrontError(away_code_, "the worker at " + where_ + ": " + why_away_);
+}
+
+void EngineClient::when_settled(std::chrono::system_clock::time_point deadline, std::function<void()> then) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto until = std::min(deadline, lost_at_ + kComeback);
+    const bool may_come_back = serving_ == nullptr && away_code_ == FrontErrorCode::unavailable && !stop_;
+    if (may_come_back && std::chrono::system_clock::now() < until) {
+      waiting_.push_back({until, std::move(then)});
+      return;
+    }
+  }
+  then();
+}
+
+void EngineClient::call_settled() {
+  std::vector<Waiting> settled;
+  {
+    const std::lock_guard lock(mutex_);
+    const bool all = serving_ != nullptr || away_code_ != FrontErrorCode::unavailable || stop_;
+    const auto now = std::chrono::system_clock::now();
+    const auto first = std::stable_partition(waiting_.begin(), waiting_.end(), [&](const Waiting& waiting) {
+      return !all && now < waiting.until;
+    });
+    std::move(first, waiting_.end(), std::back_inserter(settled));
+    waiting_.erase(first, waiting_.end());
+  }
+  for (const Waiting& waiting : settled) waiting.then();
 }
 
 std::shared_ptr<EngineSession> EngineClient::open_session(std::chrono::system_clock::time_point deadline,
@@ -143,6 +175,7 @@ void EngineClient::run() {
     } else if (now >= next_look) {
       next_look = now + inspect();
     }
+    call_settled();
     channel_->WaitForStateChange(state, std::chrono::system_clock::now() + kTick);
   }
 }
@@ -227,6 +260,7 @@ void EngineClient::set_away(const std::string& why, FrontErrorCode code) {
     away_code_ = code;
     if (serving_ == nullptr) return;
     serving_ = nullptr;
+    lost_at_ = std::chrono::system_clock::now();
   }
   spdlog::warn("the worker at {} is away: {}", where_, why);
   on_serving_(false);

@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "ete/v1/engine.grpc.pb.h"
 #include "services/common/address.h"
@@ -38,6 +39,10 @@ class EngineClient {
   // which). Any other code: the worker is there, but its model cannot be served.
   std::shared_ptr<const ServedModel> model() const;
 
+  // Calls `then` at once, unless the worker was lost a moment ago and may be on its way back: then on the
+  // client's thread when it serves again, or when 5 s after the loss or `deadline` have come.
+  void when_settled(std::chrono::system_clock::time_point deadline, std::function<void()> then);
+
   // The session's end also tells when the worker cannot be reached.
   std::shared_ptr<EngineSession> open_session(std::chrono::system_clock::time_point deadline,
                                               std::shared_ptr<EngineSession::Events> events);
@@ -51,6 +56,8 @@ class EngineClient {
   void set_away(const std::string& why, FrontErrorCode code = FrontErrorCode::unavailable);
   void set_serving(std::shared_ptr<const ServedModel> model);
   bool serves(const std::string& worker_id) const;
+  // Calls those that wait in vain, or need not any more.
+  void call_settled();
   bool stopping() const;
 
   // A call of the client's thread that the destructor can cancel.
@@ -69,6 +76,13 @@ class EngineClient {
   std::shared_ptr<const ServedModel> serving_;  // null: away
   std::string why_away_;
   FrontErrorCode away_code_ = FrontErrorCode::unavailable;
+  // When serving_ became null; the epoch: it never was anything else.
+  std::chrono::system_clock::time_point lost_at_;
+  struct Waiting {
+    std::chrono::system_clock::time_point until;
+    std::function<void()> then;
+  };
+  std::vector<Waiting> waiting_;
   grpc::ClientContext* running_call_ = nullptr;
   bool stop_ = false;
   uint64_t sessions_opened_ = 0;

@@ -36,6 +36,16 @@ void GenerateCall::begin(const grpc::ByteBuffer& buffer) {
     if (!counted_) throw FrontError(FrontErrorCode::unavailable, "the front is shutting down");
     auto start = std::make_shared<Start>();
     start->request = parse<v1::GenerateRequest>(buffer);
+    host_.client.when_settled(deadline_, [self = shared_from_this(), start] {
+      self->strand_.post([self, start] {
+        if (!self->ended_) self->prepare(start);
+      });
+    });
+  });
+}
+
+void GenerateCall::prepare(std::shared_ptr<Start> start) {
+  attempt([&] {
     start->model = host_.client.model();
     start->valid = validate(start->request, *start->model);
     if (start->request.text().size() > TextPool::kInlineBytes) return encode_in_pool(std::move(start));

@@ -75,6 +75,7 @@ class GenerateCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   template <typename Work>
   void attempt(Work work);
   void begin(const grpc::ByteBuffer& request);
+  void prepare(std::shared_ptr<Start> start);
   void encode_in_pool(std::shared_ptr<Start> start);
   void open(Start& start);
   // Whether the client still waits. Any thread.
