@@ -130,13 +130,15 @@ void EngineImpl::deliver(EngineSession& session) {
   session.listener->on_result(std::move(session.result));
 }
 
-// From here on the slots count as full when the copies that are under way now are done.
+// From here on the slots count as full when the copies that are under way now are done. A pass that copied
+// nothing, all its sessions being cancelled, is told so at once, while the notice of the one before may still
+// be on its way: that one must not take back what is known since.
 void EngineImpl::watch_slots() {
   const uint64_t generation = ++slots_generation_;
   const auto full = [this, generation] {
     {
       std::lock_guard lock(mutex_);
-      slots_full_generation_ = generation;
+      slots_full_generation_ = std::max(slots_full_generation_, generation);
     }
     changed_.notify_one();
   };
