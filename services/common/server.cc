@@ -2,6 +2,7 @@
 
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/resource_quota.h>
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server_builder.h>
 #include <sys/stat.h>
@@ -15,7 +16,6 @@ namespace {
 constexpr int kKeepaliveMs = 20'000;
 constexpr int kKeepaliveTimeoutMs = 10'000;
 constexpr int kMinPingIntervalMs = 5'000;
-constexpr int kMaxStreamsPerConnection = 1024;
 // From the end of the last call to the end of its connection.
 constexpr std::chrono::milliseconds kLinger{50};
 
@@ -31,13 +31,16 @@ class PrivateFiles {
   mode_t previous_;
 };
 
-void set_limits(grpc::ServerBuilder& builder, int max_receive_bytes) {
-  builder.SetMaxReceiveMessageSize(max_receive_bytes);
+void set_limits(grpc::ServerBuilder& builder, const ListenOptions& options) {
+  builder.SetMaxReceiveMessageSize(options.max_receive_bytes);
+  if (options.max_buffer_bytes != 0) {
+    builder.SetResourceQuota(grpc::ResourceQuota("server").Resize(options.max_buffer_bytes));
+  }
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kMinPingIntervalMs);
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.max_streams);
   // Else a second server binds the same port, and connections go to either.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
 }
@@ -49,7 +52,7 @@ ListeningServer::ListeningServer(const ListenOptions& options, const std::vector
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
-  set_limits(builder, options.max_receive_bytes);
+  set_limits(builder, options);
   int port = 0;
   builder.AddListeningPort(address_.grpc_target(), grpc::InsecureServerCredentials(), &port);
   for (grpc::Service* service : services) builder.RegisterService(service);

@@ -5,6 +5,7 @@
 #include "clients/options/command_line.h"
 #include "services/common/logging.h"
 
+#include <iostream>
 #include <limits>
 
 namespace ete::service {
@@ -56,6 +57,15 @@ void add_service_flags(CLI::App& app, ServiceOptions& options) {
       ->type_name("SECONDS");
   app.add_flag("--insecure-listen-anywhere", options.insecure_listen_anywhere,
                "allow an address that other machines reach, although nobody is authenticated");
+}
+
+std::optional<int> parse_server_flags(CLI::App& app, int argc, const char* const* argv,
+                                      const ServiceOptions& options) {
+  if (const auto exit_code = parse_command_line(app, argc, argv)) return exit_code;
+  const auto refused = refuse_listen("--listen", options.listen, options.insecure_listen_anywhere);
+  if (!refused) return std::nullopt;
+  std::cerr << error_line(app.get_name(), *refused) + "\n";
+  return 2;
 }
 
 std::optional<std::string> refuse_listen(const std::string& flag, const Address& address,

@@ -125,10 +125,8 @@ TEST(GgufNames, TranslateEveryModule) {
 TEST(GgufNames, OnlyLlamasRowsArePermuted) {
   ModelFiles files;
   files.is_gguf = true;
-  for (const auto& [family, permuted] : {std::pair{Family::llama, true},
-                                         {Family::mistral, true},
-                                         {Family::qwen2, false},
-                                         {Family::qwen3, false}}) {
+  for (const auto& [family, permuted] :
+       {std::pair{Family::llama, true}, {Family::qwen2, false}, {Family::qwen3, false}}) {
     files.config.family = family;
     EXPECT_EQ(gguf_permuted_qk(files), permuted);
   }
@@ -287,6 +285,14 @@ TEST_F(TinyGguf, NamesTheShapesThatItAccepts) {
                                                  std::to_string(value) + ", but must be from 1 to "));
     }
   }
+}
+
+// llama.cpp writes Mistral's models as "llama" and reads no "mistral".
+TEST_F(TinyGguf, RefusesAnArchitectureThatLlamaCppDoesNotHave) {
+  builder.string("general.architecture", "mistral");
+  tensors();
+  EXPECT_THAT(message_of([&] { open(); }),
+              HasSubstr("general.architecture mistral is not supported; llama, qwen2"));
 }
 
 TEST_F(TinyGguf, NamesWhatIsMissing) {
