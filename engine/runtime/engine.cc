@@ -16,7 +16,9 @@ std::unique_ptr<Ops> make_ops_for(Device& device, const ParsedOptions& options) 
   try {
     return make_ops(device, {.math = options.math.value_or(usual), .family = options.kernels});
   } catch (const Error& error) {
-    throw Error(error.code(), std::string("--kernels, --math: ") + error.what());
+    const std::string what = error.what();
+    const bool names_flag = what.starts_with("kernels: ") || what.starts_with("math: ");
+    throw Error(error.code(), (names_flag ? "--" : "--kernels, --math: ") + what);
   }
 }
 

@@ -8,6 +8,7 @@
 #include "engine/device/device.h"
 #include "engine/device/device_arena.h"
 #include "engine/models/model.h"
+#include "engine/runtime/pass_pace.h"
 #include "engine/runtime/planner.h"
 #include "engine/state/kv_store.h"
 #include "engine/weights/layer_streamer.h"
@@ -113,9 +114,7 @@ class PassRunner {
   PassRows rows_;
   float* logits_;            // [head_rows, vocab]
   std::vector<Span> spans_;  // decode rows first
-  // Of the last pass without prefill rows and of the last with some: they take very different times.
-  double layer_ms_[2] = {kUnknownMs, kUnknownMs};
-  static constexpr double kUnknownMs = 1e9;
+  PassPace pace_;
   std::unique_ptr<Event> boundary_[2];
   std::unique_ptr<Event> logits_ready_;
   std::unique_ptr<Event> logits_kept_;

@@ -204,15 +204,6 @@ TEST_F(EngineTest, BadStepsNameTheField) {
   refused(ErrorCode::resource_exhausted, "context: 250 positions held and 7 more", one_step(250, ids(7)));
 }
 
-TEST_F(EngineTest, SecondStepEndsTheSession) {
-  BlockingSession session(*engine_, open_prompt(ids(200)));
-  session.submit(one_step(0, {5}));
-  expect_error(ErrorCode::failed_precondition, "one is under way", [&] {
-    session.opened();
-    session.wait();
-  });
-}
-
 TEST_F(EngineTest, SessionsBeyondThePlacesWaitForOne) {
   auto first = std::make_unique<BlockingSession>(*engine_, open_prompt(ids(20)));
   BlockingSession second(*engine_, open_prompt(ids(20)));
@@ -249,20 +240,6 @@ TEST_F(EngineTest, LoudCloseTellsTheListener) {
   session.opened();
   engine_->close(session.id(), false);
   expect_error(ErrorCode::cancelled, "closed", [&] { session.wait(); });
-}
-
-TEST_F(EngineTest, DestructionEndsSessions) {
-  class Listener final : public SessionListener {
-   public:
-    void on_result(StepResult) override {}
-    void on_error(const Error& error) override { code = error.code(); }
-    std::optional<ErrorCode> code;
-  };
-  const auto listener = std::make_shared<Listener>();
-  engine_->open(open_prompt(ids(200)), listener);
-  while (engine_->status().sessions == 0) std::this_thread::yield();
-  engine_.reset();
-  EXPECT_EQ(listener->code, ErrorCode::cancelled);
 }
 
 // Two pages of 512 positions are all that the budget holds: the session that would pass it ends, alone.
