@@ -110,7 +110,7 @@ class Device {
 };
 
 struct DeviceOptions {
-  std::string device = "auto";  // auto | cpu | cuda | cuda:N
+  std::string device = "auto";  // auto (the first GPU if it works, else the CPU) | cpu | cuda | cuda:N
   int threads = 0;              // pool size of the CPU device; 0: the machine's cores
 };
 

@@ -5,6 +5,7 @@
 
 #include "engine/base/check.h"
 #include "engine/device/cuda/cuda_check.h"
+#include "engine/device/cuda/cuda_stream.h"
 
 namespace ete {
 
@@ -41,7 +42,9 @@ class HostError {
 
 class CudaStream final : public Stream {
  public:
-  CudaStream() { CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)); }
+  explicit CudaStream(int ordinal) : ordinal_(ordinal) {
+    CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+  }
   ~CudaStream() override {
     // Work in flight may still use host_error_; a failed device says so at its next checked call.
     (void)cudaStreamSynchronize(stream_);
@@ -52,9 +55,11 @@ class CudaStream final : public Stream {
     if (std::exception_ptr error = host_error_.take()) std::rethrow_exception(error);
   }
   cudaStream_t get() const { return stream_; }
+  int ordinal() const { return ordinal_; }
   HostError& host_error() { return host_error_; }
 
  private:
+  int ordinal_;
   cudaStream_t stream_ = nullptr;
   HostError host_error_;
 };
@@ -94,11 +99,19 @@ void run_host_call(void* data) {
   }
 }
 
+// What the kernels are compiled for.
+constexpr int kLeastCapability = 75;
+
 class CudaDevice final : public Device {
  public:
   explicit CudaDevice(int ordinal) : ordinal_(ordinal) {
-    CUDA_CHECK(cudaSetDevice(ordinal));
+    make_current();
     CUDA_CHECK(cudaGetDeviceProperties(&properties_, ordinal));
+    if (10 * properties_.major + properties_.minor < kLeastCapability) {
+      throw Error(ErrorCode::unavailable, std::string(properties_.name) + " is " + capability() +
+                                              "; the least that kernels are compiled for is sm_" +
+                                              std::to_string(kLeastCapability));
+    }
     CUDA_CHECK(cudaFree(nullptr));  // creates the context now, so that a GPU that does not work says so here
   }
 
@@ -107,18 +120,24 @@ class CudaDevice final : public Device {
     info.kind = DeviceKind::cuda;
     info.ordinal = ordinal_;
     info.name = properties_.name;
-    info.capability = "sm_" + std::to_string(properties_.major) + std::to_string(properties_.minor);
+    info.capability = capability();
+    make_current();
     CUDA_CHECK(cudaMemGetInfo(&info.free_bytes, &info.total_bytes));
     return info;
   }
 
   std::unique_ptr<Stream> create_stream(const std::string&) override {
-    return std::make_unique<CudaStream>();
+    make_current();
+    return std::make_unique<CudaStream>(ordinal_);
   }
-  std::unique_ptr<Event> create_event() override { return std::make_unique<CudaEvent>(); }
+  std::unique_ptr<Event> create_event() override {
+    make_current();
+    return std::make_unique<CudaEvent>();
+  }
 
   Buffer allocate(size_t bytes, MemorySpace space) override {
     if (bytes == 0) return {};
+    make_current();
     void* data = nullptr;
     if (space == MemorySpace::host) {
       refuse_unless(cudaHostAlloc(&data, bytes, cudaHostAllocDefault), bytes, "pinned host memory");
@@ -147,6 +166,13 @@ class CudaDevice final : public Device {
   size_t allocated_bytes() const override { return *allocated_; }
 
  private:
+  // The runtime's current device is the calling thread's own.
+  void make_current() const { CUDA_CHECK(cudaSetDevice(ordinal_)); }
+
+  std::string capability() const {
+    return "sm_" + std::to_string(properties_.major) + std::to_string(properties_.minor);
+  }
+
   void refuse_unless(cudaError_t result, size_t bytes, const char* what) const {
     if (result == cudaSuccess) return;
     (void)cudaGetLastError();  // an allocation that failed is not sticky, but stays as "last error"
@@ -173,6 +199,12 @@ int cuda_device_count() {
 }
 
 }  // namespace
+
+cudaStream_t cuda_stream_of(Stream& stream) {
+  const CudaStream& cuda = as_cuda_stream(stream);
+  CUDA_CHECK(cudaSetDevice(cuda.ordinal()));
+  return cuda.get();
+}
 
 std::unique_ptr<Device> make_cuda_device(int ordinal) {
   const std::string name = "cuda:" + std::to_string(ordinal);
