@@ -31,6 +31,7 @@ void EngineImpl::process(OpenCommand& command) {
 }
 
 void EngineImpl::open_session(OpenCommand& command) {
+  if (const std::optional<Error> fatal = fatal_error()) throw Error(*fatal);
   OpenRequest& request = command.request;
   auto session = std::make_unique<EngineSession>();
   session->id = command.id;

@@ -26,7 +26,8 @@ namespace ete {
 struct EngineTuning {
   bool poison_released_slots = false;
   ArenaMode arena = ArenaMode::single;
-  std::optional<uint64_t> kv_budget = {};  // bytes, in place of the planned ones
+  std::optional<uint64_t> kv_budget = {};     // bytes, in place of the planned ones
+  std::optional<int64_t> kv_half_pages = {};  // of the window on a KV cache in host memory, likewise
 };
 
 std::unique_ptr<Engine> load_engine(const EngineOptions& options, const LoadProgress& progress,
@@ -42,6 +43,9 @@ struct PreparedModel {
   PlannedEngine planned;
 };
 PreparedModel prepare_model(const EngineOptions& options);
+// On this device, whatever the options name.
+PreparedModel prepare_model(const EngineOptions& options, std::unique_ptr<Device> device,
+                            std::unique_ptr<Ops> ops);
 
 class EngineImpl final : public Engine, private PassHooks {
  public:
@@ -52,6 +56,7 @@ class EngineImpl final : public Engine, private PassHooks {
   const ModelConfig& config() const override { return files_.config; }
   const ModelFiles& files() const override { return files_; }
   EngineStatus status() const override;
+  std::optional<Error> fatal_error() const override;
   SessionId open(OpenRequest request, std::shared_ptr<SessionListener> listener) override;
   void step(SessionId session, StepRequest request) override;
   void fetch_row(SessionId session, int64_t position,
@@ -83,6 +88,7 @@ class EngineImpl final : public Engine, private PassHooks {
   using Command = std::variant<OpenCommand, StepCommand, FetchCommand, CloseCommand>;
 
   void load(const PreparedModel& prepared, const LoadProgress& progress, const EngineTuning& tuning);
+  void make_kv_access(const EngineTuning& tuning);
   void note_repacking();
   void warm_up();
 
@@ -106,6 +112,7 @@ class EngineImpl final : public Engine, private PassHooks {
   void finish_pass(const std::vector<PassShare>& shares, double start_ms, double end_ms);
   void deliver(EngineSession& session);
   void watch_slots();
+  void recover();
   void at_boundary() override;
   void dropped(SessionId id) override;
   PassSession* in_pass(SessionId id);
@@ -129,6 +136,7 @@ class EngineImpl final : public Engine, private PassHooks {
   std::unique_ptr<LayerStreamer> streamer_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<KvStore> kv_;
+  std::unique_ptr<KvAccess> kv_access_;
   std::unique_ptr<PassRunner> runner_;
 
   // Of the engine thread.
@@ -145,6 +153,7 @@ class EngineImpl final : public Engine, private PassHooks {
   std::vector<Command> queue_;
   bool stopping_ = false;
   uint64_t slots_full_generation_ = 0;
+  std::optional<Error> fatal_;  // the device is lost
   EngineStatus status_;
 
   std::thread thread_;

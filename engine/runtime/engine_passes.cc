@@ -28,7 +28,10 @@ void EngineImpl::run_pass(const std::vector<PassShare>& shares) {
   } catch (const std::exception& error) {
     const Error failed(ErrorCode::internal, std::string("pass: ") + error.what());
     for (const PassSession& part : pass_) end_session(part.id, &failed);
-    streamer_->reset();
+    recover();
+    if (const std::optional<Error> fatal = fatal_error()) {
+      while (!sessions_.empty()) end_session(sessions_.begin()->first, &*fatal);
+    }
   }
   finish_pass(admitted, start_ms, now_ms());
 }

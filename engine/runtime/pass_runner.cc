@@ -21,6 +21,7 @@ constexpr double kStretchMs = 4.0;
 
 PassRunner::PassRunner(const PassParts& parts, const Placement& placement, DeviceArena& arena)
     : parts_(parts),
+      vocabulary_({parts.device, parts.ops, parts.model, parts.vocabulary, parts.streams}, placement, arena),
       hidden_(parts.model.config().hidden_size),
       vocab_(parts.model.config().vocab_size),
       head_rows_(placement.head_rows),
@@ -36,11 +37,9 @@ PassRunner::PassRunner(const PassParts& parts, const Placement& placement, Devic
                .mixed = take(sizes.mixed),
                .gate = take(sizes.gate),
                .up = take(sizes.up)};
-  logits_ = reinterpret_cast<float*>(arena.take(static_cast<size_t>(head_rows_ * vocab_) * sizeof(float)));
   rows_.kv = parts.kv.layout();
+  rows_.kv_access = &parts.kv_access;
   for (auto& event : boundary_) event = parts.device.create_event();
-  logits_ready_ = parts.device.create_event();
-  logits_kept_ = parts.device.create_event();
 }
 
 void PassRunner::run(std::vector<PassSession>& sessions, PassHooks& hooks) {
@@ -63,9 +62,10 @@ void PassRunner::run(std::vector<PassSession>& sessions, PassHooks& hooks) {
 
 // The first error is what the caller gets; what follows from it tells nothing new.
 void PassRunner::drain() noexcept {
-  for (Stream* stream : {parts_.streams.compute.get(), parts_.streams.write_back.get()}) {
+  const PassStreams& streams = parts_.streams;
+  for (Stream* stream : {streams.compute.get(), streams.kv_in.get(), streams.write_back.get()}) {
     try {
-      stream->synchronize();
+      if (stream != nullptr) stream->synchronize();
     } catch (const std::exception&) {
     }
   }
@@ -133,7 +133,7 @@ void PassRunner::embed() {
     const auto& of_kind = span.kind == RowKind::decode ? span.session->decode_ids : span.session->prefill_ids;
     ids.insert(ids.end(), of_kind.begin(), of_kind.end());
   }
-  parts_.model.embed(parts_.vocabulary.embedding, std::move(ids), rows_.act.x, *parts_.streams.compute);
+  vocabulary_.embed(std::move(ids), rows_.act.x);
 }
 
 // False when no row was left.
@@ -208,32 +208,20 @@ void PassRunner::compute_logits() {
 
 void PassRunner::compute_logits_batch(RowKind kind, std::span<const WantedRow> batch) {
   Stream& compute = *parts_.streams.compute;
-  Stream& write_back = *parts_.streams.write_back;
-  const auto m = static_cast<int64_t>(batch.size());
   std::vector<int64_t> rows;
-  std::vector<LogitsWanted> wanted;
-  std::vector<LogitsRow*> results;
+  LogitsBatch logits;
+  logits.kind = kind;
   for (const WantedRow& row : batch) {
+    const PassSession& session = *row.session;
     rows.push_back(row.row);
-    wanted.push_back(*row.session->wanted);
-    results.push_back(row.session->results + row.index);
+    logits.wanted.push_back(*session.wanted);
+    logits.results.push_back(session.results + row.index);
+    logits.keep.push_back(session.keep == nullptr ? nullptr : session.keep + row.index * vocab_);
   }
-  parts_.ops.gather_rows(compute, rows_.act.x, hidden_, std::move(rows), hidden_, rows_.act.normed, hidden_);
-  parts_.model.norm(parts_.vocabulary.final_norm, rows_.act.normed, m, rows_.act.normed, compute);
-  const PackedMatrix& head = parts_.vocabulary.lm_head;
-  logits_kept_->wait(compute);  // of the batch before
-  parts_.ops.matmul(compute, kind, rows_.act.normed, hidden_, m,
-                    {{.w = head, .row_end = head.rows, .y = logits_, .y_stride = vocab_}});
-  logits_ready_->record(compute);
-  logits_ready_->wait(write_back);
-  for (int64_t i = 0; i < m; ++i) {
-    const WantedRow& row = batch[static_cast<size_t>(i)];
-    if (row.session->keep == nullptr) continue;
-    parts_.device.copy_async(write_back, row.session->keep + row.index * vocab_, logits_ + i * vocab_,
-                             static_cast<size_t>(vocab_) * sizeof(float));
-  }
-  logits_kept_->record(write_back);
-  parts_.ops.reduce_logits(compute, logits_, vocab_, vocab_, std::move(wanted), std::move(results));
+  float* normed = rows_.act.normed;
+  parts_.ops.gather_rows(compute, rows_.act.x, hidden_, std::move(rows), hidden_, normed, hidden_);
+  parts_.model.norm(parts_.vocabulary.final_norm, normed, std::ssize(batch), normed, compute);
+  vocabulary_.logits(std::move(logits), normed);
 }
 
 }  // namespace ete

@@ -9,6 +9,7 @@
 #include "engine/device/device_arena.h"
 #include "engine/models/model.h"
 #include "engine/runtime/planner.h"
+#include "engine/runtime/vocabulary_stage.h"
 #include "engine/state/kv_store.h"
 #include "engine/weights/layer_streamer.h"
 #include "engine/weights/vocabulary.h"
@@ -45,13 +46,6 @@ class PassHooks {
   virtual void dropped(SessionId id) = 0;
 };
 
-// The device's streams. Copies to the device and back run beside the computation, ordered by events alone.
-struct PassStreams {
-  std::unique_ptr<Stream> compute;
-  std::unique_ptr<Stream> copy_in;
-  std::unique_ptr<Stream> write_back;
-};
-
 // What a pass works with; all outlive the runner.
 struct PassParts {
   Device& device;
@@ -60,6 +54,7 @@ struct PassParts {
   const Vocabulary& vocabulary;
   LayerStreamer& streamer;
   const KvStore& kv;
+  KvAccess& kv_access;
   PassStreams& streams;
 };
 
@@ -67,7 +62,7 @@ struct PassParts {
 // thread.
 class PassRunner {
  public:
-  // Takes activations and logits from the arena.
+  // Takes activations and, on the device, logits from the arena.
   PassRunner(const PassParts& parts, const Placement& placement, DeviceArena& arena);
 
   // Returns when all results are there. Throws what the device threw; the streams are idle then.
@@ -99,20 +94,18 @@ class PassRunner {
   void drain() noexcept;
 
   PassParts parts_;
+  VocabularyStage vocabulary_;
   int64_t hidden_;
   int64_t vocab_;
   int64_t head_rows_;
   int64_t layers_;
   int64_t max_rows_;
   PassRows rows_;
-  float* logits_;            // [head_rows, vocab]
   std::vector<Span> spans_;  // decode rows first
   // Of the last pass without prefill rows and of the last with some: they take very different times.
   double layer_ms_[2] = {kUnknownMs, kUnknownMs};
   static constexpr double kUnknownMs = 1e9;
   std::unique_ptr<Event> boundary_[2];
-  std::unique_ptr<Event> logits_ready_;
-  std::unique_ptr<Event> logits_kept_;
 };
 
 }  // namespace ete

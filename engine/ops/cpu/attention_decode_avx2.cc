@@ -154,7 +154,7 @@ std::vector<Job> make_jobs(const AttentionArgs& args) {
                           .position = position,
                           .kv_head = kv_head,
                           .tile = tile,
-                          .page = segment.pages[static_cast<size_t>(tile)],
+                          .page = segment.pages[static_cast<size_t>(tile - segment.first_page)],
                           .first_partial = static_cast<int64_t>(jobs.size()) * group});
         }
       }
