@@ -25,14 +25,15 @@ constexpr int64_t kPromptLength = 150;
 constexpr int64_t kSteps = 12;
 
 // The prompt's rows, then the rows of a few decode steps.
-Rows run_session(Engine& engine, const std::function<void(int64_t step)>& before_step = {}) {
-  BlockingSession session(engine, open_all_rows(some_prompt(kPromptLength, 0)));
+Rows run_session(Engine& engine, const std::function<void(int64_t step)>& before_step = {},
+                 int64_t prompt_length = kPromptLength) {
+  BlockingSession session(engine, open_all_rows(some_prompt(prompt_length, 0)));
   Rows rows;
   for (LogitsRow& row : session.opened().rows) rows.push_back(std::move(row.full));
   const std::vector<int32_t> fed = some_prompt(kSteps, 5);
   for (int64_t i = 0; i < kSteps; ++i) {
     if (before_step) before_step(i);
-    StepResult result = session.step(one_step(kPromptLength + i, {fed[static_cast<size_t>(i)]}));
+    StepResult result = session.step(one_step(prompt_length + i, {fed[static_cast<size_t>(i)]}));
     rows.push_back(std::move(result.rows.front().full));
   }
   return rows;
@@ -50,19 +51,23 @@ int64_t first_different(const Rows& a, const Rows& b) {
   return -1;
 }
 
-class BitIdentityTest : public testing::TestWithParam<std::string> {
+class BitIdentityTest : public testing::TestWithParam<Path> {
  protected:
-  void SetUp() override { reference_ = run_session(*Engine::load(options())); }
+  void SetUp() override {
+    const std::string reason = why_skipped(GetParam());
+    if (!reason.empty()) GTEST_SKIP() << reason;
+    reference_ = run_session(*load(options()));
+  }
 
   EngineOptions options() const {
-    EngineOptions options = exact_options("llama_gqa");
-    options.kernels = GetParam();
+    EngineOptions options = exact_options("llama_gqa", GetParam().device);
+    options.kernels = GetParam().kernels;
     options.kv_type = "f16";
     return options;
   }
 
   void expect_same(const EngineOptions& options, const EngineTuning& tuning = {}) {
-    const auto engine = load_engine(options, {}, tuning);
+    const auto engine = load(options, tuning);
     // Two runs: the second meets slots as the first left them.
     EXPECT_EQ(first_different(run_session(*engine), reference_), -1);
     EXPECT_EQ(first_different(run_session(*engine), reference_), -1);
@@ -74,7 +79,7 @@ class BitIdentityTest : public testing::TestWithParam<std::string> {
 TEST_P(BitIdentityTest, BesideOtherSessions) {
   EngineOptions shared = options();
   shared.chunk = 128;
-  const auto engine = Engine::load(shared);
+  const auto engine = load(shared);
   std::atomic<bool> stop{false};
   const auto keep_busy = [&](int32_t seed) {
     std::this_thread::sleep_for(std::chrono::milliseconds(seed));
@@ -127,7 +132,25 @@ TEST_P(BitIdentityTest, OverASlowLink) {
   expect_same(streamed, {.poison_released_slots = true});
 }
 
-TEST_P(BitIdentityTest, AcrossHostShares) {
+// Long enough for several pages, which reach a device with memory of its own one by one.
+TEST_P(BitIdentityTest, LongKvOnTheHost) {
+  constexpr int64_t kLength = 1300;
+  EngineOptions direct = options();
+  direct.kv = "device";
+  const Rows reference = run_session(*load(direct), {}, kLength);
+  EngineOptions host = with_residency(direct, 0, 2);
+  host.kv = "host";
+  host.chunk = 192;
+  for (const int64_t half_pages : {1, 2}) {
+    const auto engine = load(host, {.arena = ArenaMode::separate, .kv_half_pages = half_pages});
+    EXPECT_EQ(first_different(run_session(*engine, {}, kLength), reference), -1) << half_pages;
+  }
+}
+
+// Host threads compute rows beside no device with memory of its own yet.
+class HostShareTest : public BitIdentityTest {};
+
+TEST_P(HostShareTest, AcrossHostShares) {
   for (const double share : {0.1, 0.5, 1.0}) {
     SCOPED_TRACE(share);
     EngineOptions shared = with_residency(options(), 1, 2);
@@ -149,10 +172,16 @@ TEST_P(BitIdentityTest, KvOnTheHost) {
   EngineOptions host = options();
   host.kv = "host";
   expect_same(host);
+  expect_same(with_residency(host, 0, 2), {.poison_released_slots = true, .arena = ArenaMode::separate});
 }
 
-INSTANTIATE_TEST_SUITE_P(Kernels, BitIdentityTest, testing::Values("plain", "auto"),
-                         [](const auto& info) { return info.param; });
+const auto kNameOfParam = [](const auto& info) { return name_of_path(info.param); };
+INSTANTIATE_TEST_SUITE_P(Paths, HostShareTest, testing::Values(Path{"cpu", "plain"}, Path{"cpu", "auto"}),
+                         kNameOfParam);
+INSTANTIATE_TEST_SUITE_P(Paths, BitIdentityTest,
+                         testing::Values(Path{"cpu", "plain"}, Path{"cpu", "auto"}, Path{"detached", "plain"},
+                                         Path{"cuda:0", "plain"}),
+                         kNameOfParam);
 
 }  // namespace
 }  // namespace ete::test
