@@ -103,6 +103,8 @@ class Device {
   // dst and src in either space; host memory must be pinned for the copy to overlap. Both stay alive until
   // done.
   virtual void copy_async(Stream& stream, void* dst, const void* src, size_t bytes) = 0;
+  // Sets every byte of device memory at dst.
+  virtual void fill_async(Stream& stream, void* dst, std::byte value, size_t bytes) = 0;
   // Runs `work` on a host thread when the stream reaches it. On the CPU device this is how ops are launched.
   virtual void host_async(Stream& stream, std::function<void()> work) = 0;
   // Bytes of MemorySpace::device now allocated.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <thread>
 #include <utility>
 
@@ -75,12 +74,11 @@ LayerStreamer::LayerStreamer(Device& device, const WeightStore& store, DeviceAre
   CHECK(options.resident.size() == layers, std::to_string(options.resident.size()));
   order_.assign(layers, -1);
   resident_base_.assign(layers, nullptr);
-  size_t slot_bytes = 0;
   for (size_t i = 0; i < layers; ++i) {
     if (options.resident[i]) continue;
     order_[i] = static_cast<int64_t>(streamed_.size());
     streamed_.push_back(static_cast<int64_t>(i));
-    slot_bytes = std::max(slot_bytes, store.layer_layout(static_cast<int64_t>(i)).device_bytes);
+    slot_bytes_ = std::max(slot_bytes_, store.layer_layout(static_cast<int64_t>(i)).device_bytes);
   }
   if (options.link_limit > 0) pacer_ = std::make_unique<LinkPacer>(options.link_limit);
   copy_resident_layers(arena);
@@ -88,11 +86,7 @@ LayerStreamer::LayerStreamer(Device& device, const WeightStore& store, DeviceAre
   CHECK(options.slots >= 2, std::to_string(options.slots));
   for (int i = 0; i < options.slots; ++i) {
     slots_.push_back(Slot{
-        .data = arena.take(slot_bytes), .copied = device.create_event(), .computed = device.create_event()});
-  }
-  if (options.poison_released_slots && slot_bytes > 0) {
-    poison_ = device.allocate(slot_bytes, MemorySpace::host);
-    std::memset(poison_.data(), 0xff, slot_bytes);
+        .data = arena.take(slot_bytes_), .copied = device.create_event(), .computed = device.create_event()});
   }
   fetch_ahead();
 }
@@ -216,8 +210,10 @@ LayerLease LayerStreamer::acquire(int64_t layer, Stream& compute) {
 
 void LayerStreamer::release(int index, Stream& compute) {
   Slot& slot = slots_[static_cast<size_t>(index)];
-  if (poison_.size() > 0) {
-    device_.copy_async(compute, slot.data, poison_.data(), poison_.size());
+  if (options_.poison_released_slots) {
+    // No copy: one that waits behind those of the copy stream would order the streams, and hide a missing
+    // event.
+    device_.fill_async(compute, slot.data, std::byte{0xff}, slot_bytes_);
     slot.layer = -1;
   }
   slot.computed->record(compute);

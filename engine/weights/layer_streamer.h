@@ -104,10 +104,10 @@ class LayerStreamer {
   std::vector<int64_t> streamed_;                // layers, ascending
   std::vector<int64_t> order_;                   // [layers]: index in streamed_, -1 for resident ones
   std::vector<Slot> slots_;
+  size_t slot_bytes_ = 0;
   int64_t cursor_ = 0;  // index in streamed_ of the next layer to be leased
   bool copying_ = false;
   uint64_t bytes_copied_ = 0;
-  Buffer poison_;  // host memory, a slot's size
   class LinkPacer;
   std::unique_ptr<LinkPacer> pacer_;
 };

@@ -25,6 +25,9 @@ class DetachedDevice final : public Device {
   void copy_async(Stream& stream, void* dst, const void* src, size_t bytes) override {
     cpu_.copy_async(stream, dst, src, bytes);
   }
+  void fill_async(Stream& stream, void* dst, std::byte value, size_t bytes) override {
+    cpu_.fill_async(stream, dst, value, bytes);
+  }
   void host_async(Stream& stream, std::function<void()> work) override {
     cpu_.host_async(stream, std::move(work));
   }

@@ -222,7 +222,11 @@ TEST_P(EngineTest, BadStepsNameTheField) {
 }
 
 TEST_P(EngineTest, SecondStepEndsTheSession) {
-  BlockingSession session(*engine_, open_prompt(ids(200)));
+  // A pass that is still under way when the Step comes.
+  EngineOptions slow = with_residency(options(), 0, 2);
+  slow.link_limit = uint64_t{4} << 20;
+  const auto engine = load(slow);
+  BlockingSession session(*engine, open_prompt(ids(200)));
   session.submit(one_step(0, {5}));
   expect_error(ErrorCode::failed_precondition, "one is under way", [&] {
     session.opened();

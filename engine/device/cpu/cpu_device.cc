@@ -102,6 +102,11 @@ void CpuDevice::copy_async(Stream& stream, void* dst, const void* src, size_t by
   as_cpu_stream(stream).submit_work([dst, src, bytes] { std::memcpy(dst, src, bytes); });
 }
 
+void CpuDevice::fill_async(Stream& stream, void* dst, std::byte value, size_t bytes) {
+  as_cpu_stream(stream).submit_work(
+      [dst, value, bytes] { std::memset(dst, std::to_integer<int>(value), bytes); });
+}
+
 void CpuDevice::host_async(Stream& stream, std::function<void()> work) {
   as_cpu_stream(stream).submit_work(std::move(work));
 }
