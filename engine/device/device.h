@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -90,6 +91,15 @@ class Buffer {
   std::function<void(std::byte*)> release_;
 };
 
+// Delays a copy stream so that bytes arrive no faster than over a slower link. What is put between begin()
+// and end() takes the time that this link would need for `bytes`, on the stream's own clock.
+class LinkPacer {
+ public:
+  virtual ~LinkPacer() = default;
+  virtual void begin(Stream& stream) = 0;
+  virtual void end(Stream& stream, size_t bytes) = 0;
+};
+
 // Used by the engine thread only, except where a method says otherwise.
 class Device {
  public:
@@ -107,6 +117,8 @@ class Device {
   virtual void fill_async(Stream& stream, void* dst, std::byte value, size_t bytes) = 0;
   // Runs `work` on a host thread when the stream reaches it. On the CPU device this is how ops are launched.
   virtual void host_async(Stream& stream, std::function<void()> work) = 0;
+  // Of one stream; outlives the work that it has submitted. A wait of one stream holds up no other.
+  virtual std::unique_ptr<LinkPacer> create_pacer(uint64_t bytes_per_second) = 0;
   // Bytes of MemorySpace::device now allocated.
   virtual size_t allocated_bytes() const = 0;
 };

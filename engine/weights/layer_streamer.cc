@@ -1,8 +1,6 @@
 #include "engine/weights/layer_streamer.h"
 
 #include <algorithm>
-#include <chrono>
-#include <thread>
 #include <utility>
 
 #include "engine/base/check.h"
@@ -15,27 +13,6 @@ namespace {
 constexpr size_t kCopyPiece = size_t{16} << 20;
 
 }  // namespace
-
-// Delays the copy stream so that bytes arrive no faster than the limit. Its clock is the copy stream's own:
-// pace() runs there only.
-class LayerStreamer::LinkPacer {
- public:
-  explicit LinkPacer(uint64_t bytes_per_second) : rate_(static_cast<double>(bytes_per_second)) {}
-
-  void begin() { started_ = std::max(started_, Clock::now()); }
-
-  // `bytes` were copied since begin(): returns when a link of this rate would have brought them.
-  void end(size_t bytes) {
-    started_ += std::chrono::duration_cast<Clock::duration>(
-        std::chrono::duration<double>(static_cast<double>(bytes) / rate_));
-    std::this_thread::sleep_until(started_);
-  }
-
- private:
-  using Clock = std::chrono::steady_clock;
-  double rate_;
-  Clock::time_point started_{};
-};
 
 LayerLease::LayerLease(LayerStreamer* owner, int slot, const BlobLayout& layout, const std::byte* device_base,
                        const std::byte* home, Stream* compute)
@@ -80,7 +57,7 @@ LayerStreamer::LayerStreamer(Device& device, const WeightStore& store, DeviceAre
     streamed_.push_back(static_cast<int64_t>(i));
     slot_bytes_ = std::max(slot_bytes_, store.layer_layout(static_cast<int64_t>(i)).device_bytes);
   }
-  if (options.link_limit > 0) pacer_ = std::make_unique<LinkPacer>(options.link_limit);
+  if (options.link_limit > 0) pacer_ = device.create_pacer(options.link_limit);
   copy_resident_layers(arena);
   if (streamed_.empty()) return;
   CHECK(options.slots >= 2, std::to_string(options.slots));
@@ -171,9 +148,9 @@ void LayerStreamer::fill(int index, int64_t layer) {
   const size_t bytes = store_.layer_layout(layer).device_bytes;
   for (size_t done = 0; done < bytes; done += kCopyPiece) {
     const size_t piece = std::min(kCopyPiece, bytes - done);
-    if (pacer_) device_.host_async(copy_, [pacer = pacer_.get()] { pacer->begin(); });
+    if (pacer_) pacer_->begin(copy_);
     device_.copy_async(copy_, slot.data + done, home + done, piece);
-    if (pacer_) device_.host_async(copy_, [pacer = pacer_.get(), piece] { pacer->end(piece); });
+    if (pacer_) pacer_->end(copy_, piece);
   }
   slot.copied->record(copy_);
   bytes_copied_ += bytes;

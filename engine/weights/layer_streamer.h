@@ -108,7 +108,6 @@ class LayerStreamer {
   int64_t cursor_ = 0;  // index in streamed_ of the next layer to be leased
   bool copying_ = false;
   uint64_t bytes_copied_ = 0;
-  class LinkPacer;
   std::unique_ptr<LinkPacer> pacer_;
 };
 

@@ -31,6 +31,9 @@ class DetachedDevice final : public Device {
   void host_async(Stream& stream, std::function<void()> work) override {
     cpu_.host_async(stream, std::move(work));
   }
+  std::unique_ptr<LinkPacer> create_pacer(uint64_t bytes_per_second) override {
+    return cpu_.create_pacer(bytes_per_second);
+  }
   size_t allocated_bytes() const override { return cpu_.allocated_bytes(); }
 
   // The plain family: it takes a row's pages in parts.

@@ -6,6 +6,7 @@
 
 #include "engine/base/check.h"
 #include "engine/device/cuda/cuda_check.h"
+#include "engine/device/cuda/cuda_pacer.h"
 #include "engine/device/cuda/cuda_stream.h"
 
 namespace ete {
@@ -216,6 +217,10 @@ class CudaDevice final : public Device {
     auto call = std::make_unique<HostCall>(HostCall{std::move(work), &cuda.host_error()});
     CUDA_CHECK(cudaLaunchHostFunc(cuda.get(), run_host_call, call.get()));
     (void)call.release();  // run_host_call owns it
+  }
+
+  std::unique_ptr<LinkPacer> create_pacer(uint64_t bytes_per_second) override {
+    return make_cuda_pacer(*this, bytes_per_second);
   }
 
   size_t allocated_bytes() const override { return memory_->device_bytes(); }
