@@ -11,4 +11,10 @@ std::unique_ptr<Ops> make_ops(Device& device, const OpsOptions& options) {
   return make_cuda_ops(device, options);
 }
 
+Math default_math(const Device& device, KernelFamily family) {
+  const bool may_round = family == KernelFamily::automatic || family == KernelFamily::mma;
+  const DeviceInfo info = device.info();
+  return info.kind == DeviceKind::cuda && may_round && cuda_has_fast_math(info) ? Math::fast : Math::exact;
+}
+
 }  // namespace ete

@@ -168,6 +168,11 @@ class Ops {
   // beside a device with memory of its own. On the CPU device these ops themselves.
   virtual Ops& host_ops() = 0;
 
+  // Device memory that products of up to `rows` rows and `cols` columns need beside their arguments, and the
+  // memory itself, for one stream at a time. Without it, or past it, the ops allocate their own.
+  virtual size_t workspace_bytes(int64_t /*rows*/, int64_t /*cols*/) const { return 0; }
+  virtual void set_workspace(std::byte* /*memory*/, size_t /*bytes*/) {}
+
   // y[i] = row ids[i] of the embedding, times scale.
   virtual void embed(Stream& stream, const PackedMatrix& table, std::vector<int32_t> ids, float scale,
                      float* y, int64_t y_stride) = 0;
@@ -195,5 +200,8 @@ class Ops {
 // The device must outlive the Ops. Error(invalid_argument) when the family or math does not run on this
 // device, naming what would.
 std::unique_ptr<Ops> make_ops(Device& device, const OpsOptions& options);
+
+// What `--math` means when it is not given beside this family.
+Math default_math(const Device& device, KernelFamily family);
 
 }  // namespace ete

@@ -9,4 +9,6 @@ std::unique_ptr<Ops> make_cuda_ops(Device& device, const OpsOptions&) {
   check_failed(__FILE__, __LINE__, "a device without ops", device.info().name);
 }
 
+bool cuda_has_fast_math(const DeviceInfo&) { return false; }
+
 }  // namespace ete

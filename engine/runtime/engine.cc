@@ -16,7 +16,7 @@ int threads_of(int option) {
 
 std::unique_ptr<Ops> make_ops_for(Device& device, const ParsedOptions& options) {
   try {
-    return make_ops(device, {.math = options.math.value_or(Math::exact),
+    return make_ops(device, {.math = options.math.value_or(default_math(device, options.kernels)),
                              .family = options.kernels,
                              .host_threads = threads_of(options.raw.threads)});
   } catch (const Error& error) {
@@ -41,7 +41,10 @@ PreparedModel prepare_model(const EngineOptions& options, std::unique_ptr<Device
                                 .host_free_bytes = ram_free_bytes(),
                                 .threads = threads_of(options.threads),
                                 .kernels = prepared.ops->describe(),
-                                .host_kernels = prepared.ops->host_ops().describe()});
+                                .host_kernels = prepared.ops->host_ops().describe(),
+                                .workspace_bytes = [&ops = *prepared.ops](int64_t rows, int64_t cols) {
+                                  return ops.workspace_bytes(rows, cols);
+                                }});
   return prepared;
 }
 

@@ -57,6 +57,7 @@ void EngineImpl::load(const PreparedModel& prepared, const LoadProgress& progres
   }
   note_repacking();
   arena_ = std::make_unique<DeviceArena>(*device_, placement_.arena_bytes, tuning.arena);
+  ops_->set_workspace(arena_->take(placement_.workspace_bytes), placement_.workspace_bytes);
   streams_.compute = device_->create_stream("ete compute");
   streams_.copy_in = device_->create_stream("ete copy in");
   streams_.write_back = device_->create_stream("ete write back");

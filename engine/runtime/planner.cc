@@ -72,10 +72,16 @@ class Planner {
     }
   }
 
+  size_t workspace_bytes(int64_t chunk) const {
+    const ModelConfig& c = in_.config;
+    const int64_t cols = std::max({c.hidden_size, c.intermediate_size, c.num_attention_heads * c.head_dim});
+    return in_.workspace_bytes(chunk + result_.placement.decode_rows, cols);
+  }
+
   size_t activation_bytes(int64_t chunk) const {
     const auto rows = static_cast<size_t>(chunk + result_.placement.decode_rows);
     const ActivationSizes sizes = activation_sizes(in_.config);
-    size_t total = kModelConstantBytes;
+    size_t total = kModelConstantBytes + DeviceArena::padded(workspace_bytes(chunk));
     for (const size_t part : {sizes.x, sizes.normed, sizes.qkv, sizes.mixed, sizes.gate, sizes.up}) {
       total += DeviceArena::padded(part * rows);
     }
@@ -273,6 +279,7 @@ class Planner {
     std::vector<double> share;
     for (const bool resident : p.resident) share.push_back(resident ? 0.0 : options_.host_share.value_or(0));
     p.layout = lay_out(in_.weights, share);
+    p.workspace_bytes = workspace_bytes(p.chunk);
     p.arena_bytes = activation_bytes(p.chunk) + vocabulary_arena_bytes(p.layout, p.vocabulary) +
                     (p.tiled_kv ? tiles_bytes() : 0) +
                     LayerStreamer::arena_bytes(p.layout, {.resident = p.resident, .slots = p.slots},

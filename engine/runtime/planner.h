@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -23,6 +24,7 @@ struct PlanInput {
   int threads = 0;
   std::string kernels;       // Ops::describe()
   std::string host_kernels;  // of host_ops()
+  std::function<size_t(int64_t rows, int64_t cols)> workspace_bytes;
 };
 
 // Everything that the engine allocates and every size that a pass may have.
@@ -38,7 +40,9 @@ struct Placement {
   MemorySpace kv_space = MemorySpace::device;
   std::optional<TiledKvSizes> tiled_kv;  // none: kernels read the pages in place
   uint64_t kv_budget = 0;
-  size_t arena_bytes = 0;  // activations, logits, constants, window on the KV cache, slots, resident layers
+  size_t workspace_bytes = 0;  // of the ops
+  size_t arena_bytes =
+      0;  // workspace, activations, logits, constants, window on the KV cache, slots, resident layers
 };
 
 struct PlannedEngine {

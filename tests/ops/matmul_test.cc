@@ -31,6 +31,7 @@ const Path kPaths[] = {
     {"cpu", KernelFamily::avx512, Math::exact, 1e-6}, {"cpu", KernelFamily::plain, Math::fast, 1e-6},
     {"cpu", KernelFamily::avx2, Math::fast, 1e-6},    {"cpu", KernelFamily::avx512, Math::fast, 1e-6},
     {"cpu", KernelFamily::vnni, Math::fast, 1e-6},    {"cuda:0", KernelFamily::plain, Math::exact, 1e-6},
+    {"cuda:0", KernelFamily::mma, Math::fast, 1e-6},
 };
 
 // Empty: it does.
@@ -93,6 +94,10 @@ bool is_float(WeightFormat format) {
   return format == WeightFormat::f32 || format == WeightFormat::bf16 || format == WeightFormat::f16;
 }
 
+bool has_rounding_kernel(const Path& path, WeightFormat format) {
+  return !is_float(format) && (path.device == "cpu" || !is_ggml_block(format));
+}
+
 // x as Math::fast sees it: int8 per 32 columns.
 std::vector<float> rounded(const float* x, int64_t cols) {
   std::vector<float> row(x, x + cols);
@@ -115,7 +120,8 @@ class Matmul : public testing::TestWithParam<Param> {
     const std::string reason = why_not_here(path());
     if (!reason.empty()) GTEST_SKIP() << reason;
     if (path().device != "cpu") {
-      there_ = std::make_unique<Runner>(OpsParam{path().device, path().family, path().tolerance}, 1);
+      there_ =
+          std::make_unique<Runner>(OpsParam{path().device, path().family, path().tolerance}, 1, path().math);
     }
   }
   const Path& path() const { return std::get<0>(GetParam()); }
@@ -169,7 +175,7 @@ TEST_P(Matmul, AgreesWithFloat64) {
       const std::vector<float> y = product(w, x, 0, m, 2);
       std::vector<float> row(static_cast<size_t>(shape.cols));
       for (int64_t i = 0; i < m; ++i) {
-        const bool rounds = path().math == Math::fast && !is_float(format());
+        const bool rounds = path().math == Math::fast && has_rounding_kernel(path(), format());
         const std::vector<float> seen =
             rounds ? rounded(x.row(i), shape.cols) : std::vector<float>(x.row(i), x.row(i) + shape.cols);
         for (int64_t r = 0; r < shape.rows; ++r) {

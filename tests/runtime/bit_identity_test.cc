@@ -63,6 +63,10 @@ class BitIdentityTest : public testing::TestWithParam<Path> {
     EngineOptions options = exact_options("llama_gqa", GetParam().device);
     options.kernels = GetParam().kernels;
     options.kv_type = "f16";
+    if (options.kernels == "mma") {
+      options.math = "fast";
+      options.weights = "w8";  // what its kernels are for
+    }
     return options;
   }
 
@@ -180,7 +184,7 @@ INSTANTIATE_TEST_SUITE_P(Paths, HostShareTest, testing::Values(Path{"cpu", "plai
                          kNameOfParam);
 INSTANTIATE_TEST_SUITE_P(Paths, BitIdentityTest,
                          testing::Values(Path{"cpu", "plain"}, Path{"cpu", "auto"}, Path{"detached", "plain"},
-                                         Path{"cuda:0", "plain"}),
+                                         Path{"cuda:0", "plain"}, Path{"cuda:0", "mma"}),
                          kNameOfParam);
 
 }  // namespace

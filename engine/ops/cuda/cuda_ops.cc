@@ -19,14 +19,31 @@ namespace {
 class CudaOps final : public Ops {
  public:
   CudaOps(Device& device, const OpsOptions& options)
-      : device_(device), ring_(device), pool_(options.host_threads), host_(device, pool_, {}) {
-    if (options.math == Math::fast) refuse("math: 'fast'; accepted on this device: exact");
-    if (options.family != KernelFamily::automatic && options.family != KernelFamily::plain) {
-      refuse("kernels: '" + std::string(name_of(options.family)) + "'; accepted on this device: auto, plain");
+      : device_(device),
+        fast_(options.math == Math::fast),
+        ring_(device),
+        pool_(options.host_threads),
+        host_(device, pool_, {}) {
+    if (fast_ && !cuda_has_fast_math(device.info())) {
+      refuse("math: 'fast'; accepted on " + device.info().name + ": exact");
     }
+    const KernelFamily runs = fast_ ? KernelFamily::mma : KernelFamily::plain;
+    if (options.family == KernelFamily::automatic || options.family == runs) return;
+    refuse("kernels: '" + std::string(name_of(options.family)) + "' does not run with --math " +
+           (fast_ ? "fast" : "exact") + "; accepted: auto, " + std::string(name_of(runs)));
   }
 
-  std::string describe() const override { return "exact, plain (decode, prefill)"; }
+  std::string describe() const override {
+    if (!fast_) return "exact, plain (decode, prefill)";
+    return "fast, mma (decode, prefill): activations of int8 and int4 weights rounded to int8 per 32 columns";
+  }
+  size_t workspace_bytes(int64_t rows, int64_t cols) const override {
+    return fast_ ? cuda::QuantizedRows::bytes_for(rows, cols) : 0;
+  }
+  void set_workspace(std::byte* memory, size_t bytes) override {
+    workspace_ = memory;
+    workspace_size_ = bytes;
+  }
   Ops& host_ops() override { return host_; }
 
   void embed(Stream& stream, const PackedMatrix& table, std::vector<int32_t> ids, float scale, float* y,
@@ -110,11 +127,17 @@ class CudaOps final : public Ops {
 
   cuda::KvRows kv_rows(Stream& stream, const std::vector<KvSegment>& segments);
 
+  cuda::QuantizedRows quantize(Stream& stream, const cuda::MatmulShape& shape);
+
   Device& device_;
+  bool fast_;
   ArgumentRing ring_;
   ThreadPool pool_;
   CpuOps host_;
   Buffer logits_;  // pinned
+  Buffer own_workspace_;
+  std::byte* workspace_ = nullptr;
+  size_t workspace_size_ = 0;
 };
 
 cuda::KvRows CudaOps::kv_rows(Stream& stream, const std::vector<KvSegment>& segments) {
@@ -134,6 +157,19 @@ cuda::KvRows CudaOps::kv_rows(Stream& stream, const std::vector<KvSegment>& segm
   return {.pages = ring_.put(pages), .rows = ring_.put(rows), .count = std::ssize(rows)};
 }
 
+// x [m, cols] of the call, rounded, until the next call.
+cuda::QuantizedRows CudaOps::quantize(Stream& stream, const cuda::MatmulShape& shape) {
+  const size_t bytes = cuda::QuantizedRows::bytes_for(shape.m, shape.cols);
+  if (bytes > workspace_size_) {
+    stream.synchronize();  // earlier calls may still read what this replaces
+    own_workspace_ = device_.allocate(bytes, MemorySpace::device);
+    set_workspace(own_workspace_.data(), bytes);
+  }
+  const auto rows = cuda::QuantizedRows::at(workspace_, shape.m, shape.cols);
+  cuda::launch_quantize(cuda_stream_of(stream), shape, rows);
+  return rows;
+}
+
 // Products of one format share a launch.
 void CudaOps::matmul(Stream& stream, RowKind kind, const float* x, int64_t x_stride, int64_t m,
                      std::vector<MatmulOutput> outputs) {
@@ -142,9 +178,16 @@ void CudaOps::matmul(Stream& stream, RowKind kind, const float* x, int64_t x_str
   std::erase_if(outputs, [](const MatmulOutput& output) { return output.row_begin >= output.row_end; });
   std::stable_sort(outputs.begin(), outputs.end(),
                    [](const MatmulOutput& a, const MatmulOutput& b) { return a.w.format < b.w.format; });
+  if (outputs.empty()) return;
+  const cuda::MatmulShape shape{.x = x, .x_stride = x_stride, .m = m, .cols = outputs.front().w.cols};
+  const auto rounds = [this](WeightFormat format) { return fast_ && cuda::has_mma(format); };
+  cuda::QuantizedRows rounded;
+  if (std::any_of(outputs.begin(), outputs.end(),
+                  [&](const MatmulOutput& output) { return rounds(output.w.format); })) {
+    rounded = quantize(stream, shape);
+  }
   for (size_t first = 0; first < outputs.size();) {
     const WeightFormat format = outputs[first].w.format;
-    const cuda::MatmulShape shape{.x = x, .x_stride = x_stride, .m = m, .cols = outputs[first].w.cols};
     cuda::Products products;
     int64_t panels = 0;
     while (first < outputs.size() && outputs[first].w.format == format &&
@@ -161,8 +204,15 @@ void CudaOps::matmul(Stream& stream, RowKind kind, const float* x, int64_t x_str
           .panel_end = panels,
           .add_to_y = output.add_to_y};
     }
-    const auto launch = kind == RowKind::decode ? cuda::launch_matmul_decode : cuda::launch_matmul_prefill;
-    launch(cuda_stream_of(stream), format, shape, products);
+    const cudaStream_t to = cuda_stream_of(stream);
+    if (rounds(format)) {
+      const auto launch =
+          kind == RowKind::decode ? cuda::launch_matmul_mma_decode : cuda::launch_matmul_mma_prefill;
+      launch(to, format, rounded, shape, products);
+    } else {
+      const auto launch = kind == RowKind::decode ? cuda::launch_matmul_decode : cuda::launch_matmul_prefill;
+      launch(to, format, shape, products);
+    }
   }
 }
 
@@ -183,6 +233,11 @@ void CudaOps::reduce_logits(Stream& stream, const float* logits, int64_t stride,
 }
 
 }  // namespace
+
+bool cuda_has_fast_math(const DeviceInfo& info) {
+  constexpr int kLeastCapability = 80;  // mma.m16n8k32 of int8
+  return std::stoi(info.capability.substr(3)) >= kLeastCapability;
+}
 
 std::unique_ptr<Ops> make_cuda_ops(Device& device, const OpsOptions& options) {
   return std::make_unique<CudaOps>(device, options);

@@ -40,6 +40,31 @@ void launch_matmul_decode(cudaStream_t stream, WeightFormat format, const Matmul
 void launch_matmul_prefill(cudaStream_t stream, WeightFormat format, const MatmulShape& shape,
                            const Products& products);
 
+// Activations of Math::fast: int8 per group of 32 columns. Rows are padded to whole tiles, groups to whole
+// blocks of every format, with zeros. Inside a group the bytes lie as products of 32 columns take them:
+// columns [4t, 4t + 4) and [16 + 4t, 20 + 4t) side by side for t = 0 to 3.
+struct QuantizedRows {
+  static constexpr int kTile = 8;
+  static constexpr int64_t kMostBlockCols = 128;  // of formats with integer products
+
+  int8_t* q = nullptr;     // [rows, groups, 32]
+  float* scale = nullptr;  // [groups, rows]
+  int32_t* sum = nullptr;  // [groups, rows]: of a group's q
+  int64_t rows = 0;
+  int64_t groups = 0;
+
+  static size_t bytes_for(int64_t m, int64_t cols);
+  static QuantizedRows at(std::byte* memory, int64_t m, int64_t cols);
+};
+void launch_quantize(cudaStream_t stream, const MatmulShape& shape, const QuantizedRows& out);
+
+// Integer products on tensor cores, from sm_80 on.
+bool has_mma(WeightFormat format);
+void launch_matmul_mma_decode(cudaStream_t stream, WeightFormat format, const QuantizedRows& x,
+                              const MatmulShape& shape, const Products& products);
+void launch_matmul_mma_prefill(cudaStream_t stream, WeightFormat format, const QuantizedRows& x,
+                               const MatmulShape& shape, const Products& products);
+
 void launch_embed(cudaStream_t stream, const PackedMatrix& table, const int32_t* ids, int64_t count,
                   float scale, float* y, int64_t y_stride);
 void launch_rms_norm(cudaStream_t stream, const RmsNormArgs& args);
