@@ -1,4 +1,5 @@
-// What a device's ops reach of its own memory's bandwidth: device_bench [DEVICE] [KERNELS] [MATH]. Every
+// What a device's ops reach of its own memory's bandwidth: device_bench [DEVICE] [KERNELS] [MATH]
+// [PREFIX of the formats]. Every
 // figure stands beside the ceiling measured in the same run, a copy from device memory to device memory.
 // Matrices are rotated so that no cache holds them.
 
@@ -111,7 +112,7 @@ void run(int argc, char** argv) {
   for (const WeightFormat format : {WeightFormat::w8_row, WeightFormat::w8_g32, WeightFormat::w4_g32,
                                     WeightFormat::w4_g32m, WeightFormat::w4_g128, WeightFormat::bf16,
                                     WeightFormat::f32, WeightFormat::q4_k, WeightFormat::q6_k}) {
-    products(bench, format, ceiling);
+    if (argc <= 4 || name_of(format).starts_with(argv[4])) products(bench, format, ceiling);
   }
 }
 

@@ -268,6 +268,26 @@ TEST_P(Matmul, RowRangesAndSharedCallsChangeNothing) {
   EXPECT_EQ(y_other, other_whole);
 }
 
+// Kernels may share out a matrix of many rows in another way than one of few.
+TEST_P(Matmul, LaunchShapesChangeNoBit) {
+  constexpr int64_t kCols = 64, kM = 3;
+  for (const int64_t rows : {3200, 8208}) {
+    const RandomMatrix w(format(), rows, kCols, 71);
+    const Activations x(kM, kCols, 72);
+    const std::vector<float> whole = product(w, x, 0, kM);
+    std::vector<float> y(whole.size());
+    const int64_t begin = rows - 32;
+    run(1, x.row(0), x.stride, kM,
+        {{.w = w.view, .row_begin = begin, .row_end = rows, .y = y.data(), .y_stride = rows}});
+    for (int64_t i = 0; i < kM; ++i) {
+      for (int64_t r = begin; r < rows; ++r) {
+        const auto at = static_cast<size_t>(i * rows + r);
+        ASSERT_EQ(y[at], whole[at]) << rows << " rows, row " << i << ", column " << r;
+      }
+    }
+  }
+}
+
 TEST_P(Matmul, AddsBiasAndResidual) {
   constexpr int64_t kRows = 37, kCols = 96, kM = 8;
   const RandomMatrix w(format(), kRows, kCols, 61);

@@ -127,7 +127,7 @@ class CudaOps final : public Ops {
 
   cuda::KvRows kv_rows(Stream& stream, const std::vector<KvSegment>& segments);
 
-  cuda::QuantizedRows quantize(Stream& stream, const cuda::MatmulShape& shape);
+  cuda::QuantizedRows quantize(Stream& stream, RowKind kind, const cuda::MatmulShape& shape);
 
   Device& device_;
   bool fast_;
@@ -158,14 +158,14 @@ cuda::KvRows CudaOps::kv_rows(Stream& stream, const std::vector<KvSegment>& segm
 }
 
 // x [m, cols] of the call, rounded, until the next call.
-cuda::QuantizedRows CudaOps::quantize(Stream& stream, const cuda::MatmulShape& shape) {
+cuda::QuantizedRows CudaOps::quantize(Stream& stream, RowKind kind, const cuda::MatmulShape& shape) {
   const size_t bytes = cuda::QuantizedRows::bytes_for(shape.m, shape.cols);
   if (bytes > workspace_size_) {
     stream.synchronize();  // earlier calls may still read what this replaces
     own_workspace_ = device_.allocate(bytes, MemorySpace::device);
     set_workspace(own_workspace_.data(), bytes);
   }
-  const auto rows = cuda::QuantizedRows::at(workspace_, shape.m, shape.cols);
+  const auto rows = cuda::QuantizedRows::at(workspace_, kind, shape.m, shape.cols);
   cuda::launch_quantize(cuda_stream_of(stream), shape, rows);
   return rows;
 }
@@ -184,7 +184,7 @@ void CudaOps::matmul(Stream& stream, RowKind kind, const float* x, int64_t x_str
   cuda::QuantizedRows rounded;
   if (std::any_of(outputs.begin(), outputs.end(),
                   [&](const MatmulOutput& output) { return rounds(output.w.format); })) {
-    rounded = quantize(stream, shape);
+    rounded = quantize(stream, kind, shape);
   }
   for (size_t first = 0; first < outputs.size();) {
     const WeightFormat format = outputs[first].w.format;

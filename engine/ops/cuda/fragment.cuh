@@ -1,5 +1,6 @@
 #pragma once
 
+#include "engine/ops/cuda/kernels.h"
 #include "engine/ops/cuda/packed_load.cuh"
 
 // The quantised formats as operands of integer products: 32 columns of a panel's 16 rows by a warp. Lane (g,
@@ -114,22 +115,43 @@ __device__ inline void mma_16x8x32(int32_t (&d)[4], const uint32_t (&a)[4], cons
 #endif
 }
 
-// acc += the products of one group with rows n0 = first column of the lane's pair and n0 + 1 of x: acc [4]
-// lies as d.
+// x of one group and one tile of rows, as the B operand; lane (g, t) holds scale and sum of rows 2t and 2t
+// + 1.
 template <typename Load>
-__device__ inline void accumulate_group(const Fragment& w, const uint2& x, float2 x_scale, int2 x_sum,
-                                        float (&acc)[4]) {
+struct TileOfX {
+  uint2 q;
+  float2 scale;
+  int2 sum;  // only where a product needs it
+  __device__ void load(const QuantizedRows& x, int64_t tile, int64_t group, int g, int t) {
+    const int64_t cell = (tile * x.groups + group) * QuantizedRows::kTile;
+    q = __ldg(reinterpret_cast<const uint2*>(x.q + (cell + g) * 32) + t);
+    scale = __ldg(reinterpret_cast<const float2*>(x.scale + cell) + t);
+    if constexpr (Load::kZero != 0 || Load::kHasMinimum)
+      sum = __ldg(reinterpret_cast<const int2*>(x.sum + cell) + t);
+  }
+};
+
+// acc += the products of one group: acc [4] lies as d, of rows 2t and 2t + 1 of the tile by rows g and g + 8
+// of w.
+template <typename Load>
+__device__ inline void accumulate_group(const Fragment& w, const TileOfX<Load>& x, float (&acc)[4]) {
+  int32_t c[4] = {kMagicBits, kMagicBits, kMagicBits, kMagicBits};
+  if constexpr (Load::kZero != 0) {
+    c[0] = c[2] = kMagicBits - Load::kZero * x.sum.x;
+    c[1] = c[3] = kMagicBits - Load::kZero * x.sum.y;
+  }
   int32_t d[4];
-  const int32_t c0 = kMagicBits - Load::kZero * x_sum.x, c1 = kMagicBits - Load::kZero * x_sum.y;
-  const int32_t c[4] = {c0, c1, c0, c1};
-  mma_16x8x32(d, w.a, x, c);
-  const float scales[2] = {x_scale.x, x_scale.y};
-  const float sums[2] = {static_cast<float>(x_sum.x), static_cast<float>(x_sum.y)};
+  mma_16x8x32(d, w.a, x.q, c);
+  const float scale[2] = {x.scale.x, x.scale.y};
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const float dot = __int_as_float(d[i]) - kMagic;
-    acc[i] = fmaf(dot, Load::kRowScale ? scales[i % 2] : w.scale[i / 2] * scales[i % 2], acc[i]);
-    if constexpr (Load::kHasMinimum) acc[i] = fmaf(w.minimum[i / 2], sums[i % 2] * scales[i % 2], acc[i]);
+    acc[i] = fmaf(dot, Load::kRowScale ? scale[i % 2] : w.scale[i / 2] * scale[i % 2], acc[i]);
+  }
+  if constexpr (Load::kHasMinimum) {
+    const float sum[2] = {static_cast<float>(x.sum.x) * scale[0], static_cast<float>(x.sum.y) * scale[1]};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) acc[i] = fmaf(w.minimum[i / 2], sum[i % 2], acc[i]);
   }
 }
 

@@ -40,21 +40,22 @@ void launch_matmul_decode(cudaStream_t stream, WeightFormat format, const Matmul
 void launch_matmul_prefill(cudaStream_t stream, WeightFormat format, const MatmulShape& shape,
                            const Products& products);
 
-// Activations of Math::fast: int8 per group of 32 columns. Rows are padded to whole tiles, groups to whole
-// blocks of every format, with zeros. Inside a group the bytes lie as products of 32 columns take them:
-// columns [4t, 4t + 4) and [16 + 4t, 20 + 4t) side by side for t = 0 to 3.
+// Activations of Math::fast: int8 per group of 32 columns, in tiles of 8 rows. Rows are padded to what a
+// kernel of their kind takes at once, groups to whole blocks of every format, with zeros. Inside a group the
+// bytes lie as products of 32 columns take them: columns [4t, 4t + 4) and [16 + 4t, 20 + 4t) side by side for
+// t = 0 to 3.
 struct QuantizedRows {
   static constexpr int kTile = 8;
   static constexpr int64_t kMostBlockCols = 128;  // of formats with integer products
 
-  int8_t* q = nullptr;     // [rows, groups, 32]
-  float* scale = nullptr;  // [groups, rows]
-  int32_t* sum = nullptr;  // [groups, rows]: of a group's q
-  int64_t rows = 0;
+  int8_t* q = nullptr;     // [tiles, groups, kTile, 32]
+  float* scale = nullptr;  // [tiles, groups, kTile]
+  int32_t* sum = nullptr;  // [tiles, groups, kTile]: of a group's q
+  int64_t tiles = 0;
   int64_t groups = 0;
 
-  static size_t bytes_for(int64_t m, int64_t cols);
-  static QuantizedRows at(std::byte* memory, int64_t m, int64_t cols);
+  static size_t bytes_for(int64_t m, int64_t cols);  // of either kind
+  static QuantizedRows at(std::byte* memory, RowKind kind, int64_t m, int64_t cols);
 };
 void launch_quantize(cudaStream_t stream, const MatmulShape& shape, const QuantizedRows& out);
 

@@ -1,19 +1,19 @@
 #include <algorithm>
 
 #include "engine/device/cuda/cuda_check.h"
-#include "engine/ops/cuda/kernels.h"
 #include "engine/ops/cuda/packed_load.cuh"
+#include "engine/ops/cuda/split.cuh"
 
-// A block computes one panel of 16 output rows for up to kRows rows of x. Its 16 half-warps take the panel's
-// column groups in turn, lane r of a half-warp holding output row r; then the half-warps' sums are added in
-// ascending order. So an output's order of reduction depends on the number of columns only, never on m.
+// A block computes one panel of 16 output rows for up to kRows rows of x. Its half-warps take the splits of
+// the panel's column groups in turn, lane r of a half-warp holding output row r; then the half-warps' sums
+// are added in ascending order. So an output's order of reduction depends on the number of columns only,
+// never on m.
 
 namespace ete::cuda {
 
 namespace {
 
-constexpr int kWarps = 8;
-constexpr int kHalfWarps = 2 * kWarps;
+constexpr unsigned kThreadsOfSplits = kSplits * 16;  // a half-warp for each
 
 template <int kGroup>
 __device__ inline void load_x(const float* x, int64_t first, int64_t cols, bool aligned,
@@ -33,18 +33,12 @@ __device__ inline void load_x(const float* x, int64_t first, int64_t cols, bool 
   }
 }
 
-__device__ inline int product_of(const Products& products, int64_t panel) {
-  int index = 0;
-  while (panel >= products.product[index].panel_end) ++index;
-  return index;
-}
-
 template <WeightFormat F, int kRows>
-__global__ void __launch_bounds__(kWarps * 32)
+__global__ void __launch_bounds__(kThreadsOfSplits)
     matmul_decode_kernel(MatmulShape shape, Products products, int64_t panel_bytes, int64_t groups) {
   using Load = PackedLoad<F>;
   constexpr int kGroup = Load::kGroup;
-  __shared__ float partial[kHalfWarps][kRows][16];
+  __shared__ float partial[kSplits][kRows][16];
 
   const int64_t panel = blockIdx.y;
   const Product& product = products.product[product_of(products, panel)];
@@ -52,35 +46,36 @@ __global__ void __launch_bounds__(kWarps * 32)
   const int64_t local_panel = panel - (product.panel_end - panels);
   const std::byte* data = product.panels + local_panel * panel_bytes;
   const int row = threadIdx.x % 16;
-  const int half_warp = threadIdx.x / 16;
   const int64_t first_row = static_cast<int64_t>(blockIdx.x) * kRows;
   const bool aligned = shape.x_stride % 4 == 0 && reinterpret_cast<uintptr_t>(shape.x) % 16 == 0;
 
-  float sum[kRows] = {};
-#pragma unroll 2
-  for (int64_t group = half_warp; group < groups; group += kHalfWarps) {
-    float w[kGroup];
-    Load::load(data, row, group, w);
+  for (int split = threadIdx.x / 16; split < kSplits; split += blockDim.x / 16) {
+    float sum[kRows] = {};
+#pragma unroll 4
+    for (int64_t group = split; group < groups; group += kSplits) {
+      float w[kGroup];
+      Load::load(data, row, group, w);
 #pragma unroll
-    for (int i = 0; i < kRows; ++i) {
-      const int64_t x_row = first_row + i < shape.m ? first_row + i : shape.m - 1;
-      float x[kGroup];
-      load_x<kGroup>(shape.x + x_row * shape.x_stride, group * kGroup, shape.cols, aligned, x);
+      for (int i = 0; i < kRows; ++i) {
+        const int64_t x_row = first_row + i < shape.m ? first_row + i : shape.m - 1;
+        float x[kGroup];
+        load_x<kGroup>(shape.x + x_row * shape.x_stride, group * kGroup, shape.cols, aligned, x);
 #pragma unroll
-      for (int j = 0; j < kGroup; ++j) sum[i] = fmaf(w[j], x[j], sum[i]);
+        for (int j = 0; j < kGroup; ++j) sum[i] = fmaf(w[j], x[j], sum[i]);
+      }
     }
-  }
 #pragma unroll
-  for (int i = 0; i < kRows; ++i) partial[half_warp][i][row] = sum[i];
+    for (int i = 0; i < kRows; ++i) partial[split][i][row] = sum[i];
+  }
   __syncthreads();
 
-  for (int item = threadIdx.x; item < kRows * 16; item += kWarps * 32) {
+  for (int item = threadIdx.x; item < kRows * 16; item += blockDim.x) {
     const int i = item / 16, r = item % 16;
     const int64_t out_row = local_panel * 16 + r;
     if (first_row + i >= shape.m || out_row >= product.rows) continue;
     float total = 0;
 #pragma unroll
-    for (int h = 0; h < kHalfWarps; ++h) total += partial[h][i][r];
+    for (int split = 0; split < kSplits; ++split) total += partial[split][i][r];
     if constexpr (Load::kRowScale) total *= Load::row_scale(data, r);
     if (product.bias != nullptr) total += product.bias[out_row];
     float* y = product.y + (first_row + i) * product.y_stride + out_row;
@@ -94,7 +89,7 @@ void launch(cudaStream_t stream, const MatmulShape& shape, const Products& produ
   const int64_t padded = (shape.cols + block - 1) / block * block;
   const int64_t panels = products.product[products.count - 1].panel_end;
   const dim3 grid(static_cast<unsigned>((shape.m + kRows - 1) / kRows), static_cast<unsigned>(panels));
-  matmul_decode_kernel<F, kRows><<<grid, kWarps * 32, 0, stream>>>(
+  matmul_decode_kernel<F, kRows><<<grid, std::min(threads_of_decode(panels), kThreadsOfSplits), 0, stream>>>(
       shape, products, static_cast<int64_t>(panel_bytes(F, shape.cols)), padded / PackedLoad<F>::kGroup);
   CUDA_CHECK(cudaGetLastError());
 }

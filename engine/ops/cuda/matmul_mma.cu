@@ -1,6 +1,6 @@
 #include "engine/device/cuda/cuda_check.h"
 #include "engine/ops/cuda/fragment.cuh"
-#include "engine/ops/cuda/kernels.h"
+#include "engine/ops/cuda/split.cuh"
 
 // Products of Math::fast on tensor cores: int8 weights or nibbles times int8 activations, a group of 32
 // columns at a time; each group's sum is exact, then scaled and added in f32. Weights go from memory to the
@@ -13,25 +13,6 @@ namespace {
 
 constexpr int kTile = QuantizedRows::kTile;  // rows of x in one product
 
-__device__ inline int product_of(const Products& products, int64_t panel) {
-  int index = 0;
-  while (panel >= products.product[index].panel_end) ++index;
-  return index;
-}
-
-// x of one group and kTile rows from `row` on, as the B operand.
-struct TileOfX {
-  uint2 q;
-  float2 scale;
-  int2 sum;
-  __device__ TileOfX(const QuantizedRows& x, int64_t row, int64_t group, int g, int t) {
-    q = __ldg(reinterpret_cast<const uint2*>(x.q + ((row + g) * x.groups + group) * 32) + t);
-    const int64_t cell = group * x.rows + row + 2 * t;
-    scale = __ldg(reinterpret_cast<const float2*>(x.scale + cell));
-    sum = __ldg(reinterpret_cast<const int2*>(x.sum + cell));
-  }
-};
-
 // Adds bias and residual and stores one output.
 __device__ inline void store_output(const Product& product, int64_t row, int64_t output, int64_t m,
                                     float total) {
@@ -41,55 +22,64 @@ __device__ inline void store_output(const Product& product, int64_t row, int64_t
   *y = product.add_to_y ? *y + total : total;
 }
 
-constexpr int kDecodeWarps = 8;
-constexpr int kUnroll = 4;  // groups in flight
+// kGroups groups, kSplits apart: everything is asked for before the first is used.
+template <typename Load, int kTiles, int kGroups>
+__device__ inline void decode_groups(const QuantizedRows& x, const std::byte* panel, int64_t first_tile,
+                                     int64_t group, int g, int t, float (&acc)[kTiles][4]) {
+  Fragment w[kGroups];
+  TileOfX<Load> at[kGroups][kTiles];
+#pragma unroll
+  for (int u = 0; u < kGroups; ++u) Load::load(panel, group + u * kSplits, g, t, &w[u]);
+#pragma unroll
+  for (int u = 0; u < kGroups; ++u) {
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i) at[u][i].load(x, first_tile + i, group + u * kSplits, g, t);
+  }
+#pragma unroll
+  for (int u = 0; u < kGroups; ++u) {
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i) accumulate_group<Load>(w[u], at[u][i], acc[i]);
+  }
+}
 
-// A block computes a panel for kTiles tiles of x: its warps take the groups in turn, then their sums are
-// added in ascending order.
+// A block computes a panel for kTiles tiles of x. Group k belongs to split k % kSplits; the block's warps,
+// however many, share the splits, whose sums are added in ascending order.
 template <WeightFormat F, int kTiles>
-__global__ void __launch_bounds__(kDecodeWarps * 32)
+__global__ void __launch_bounds__(kMostDecodeThreads, 1)
     decode_kernel(QuantizedRows x, int64_t m, Products products, int64_t panel_bytes, int64_t groups) {
   using Load = FragmentLoad<F>;
-  __shared__ float partial[kDecodeWarps][kTiles * 4][32];
+  constexpr int kGroups = kTiles == 1 ? 4 : 2;
+  __shared__ float partial[kSplits][kTiles * 4][32];
   const int64_t panel = blockIdx.y;
   const Product& product = products.product[product_of(products, panel)];
   const int64_t local_panel = panel - (product.panel_end - (product.rows + 15) / 16);
   const std::byte* data = product.panels + local_panel * panel_bytes;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  const int64_t first_row = static_cast<int64_t>(blockIdx.x) * kTiles * kTile;
+  const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  const int64_t first_tile = static_cast<int64_t>(blockIdx.x) * kTiles;
 
-  float acc[kTiles][4] = {};
-  for (int64_t base = warp; base < groups; base += kDecodeWarps * kUnroll) {
-    Fragment w[kUnroll];
-#pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
-      if (base + u * kDecodeWarps < groups) Load::load(data, base + u * kDecodeWarps, g, t, &w[u]);
+  for (int split = threadIdx.x / 32; split < kSplits; split += blockDim.x / 32) {
+    float acc[kTiles][4] = {};
+    int64_t group = split;
+    for (; group + (kGroups - 1) * kSplits < groups; group += kGroups * kSplits) {
+      decode_groups<Load, kTiles, kGroups>(x, data, first_tile, group, g, t, acc);
+    }
+    for (; group < groups; group += kSplits) {
+      decode_groups<Load, kTiles, 1>(x, data, first_tile, group, g, t, acc);
     }
 #pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
-      const int64_t group = base + u * kDecodeWarps;
-      if (group >= groups) break;
-#pragma unroll
-      for (int tile = 0; tile < kTiles; ++tile) {
-        if (first_row + tile * kTile >= x.rows) break;
-        const TileOfX at(x, first_row + tile * kTile, group, g, t);
-        accumulate_group<Load>(w[u], at.q, at.scale, at.sum, acc[tile]);
-      }
-    }
+    for (int i = 0; i < kTiles * 4; ++i) partial[split][i][lane] = acc[i / 4][i % 4];
   }
-#pragma unroll
-  for (int i = 0; i < kTiles * 4; ++i) partial[warp][i][lane] = acc[i / 4][i % 4];
   __syncthreads();
 
-  for (int item = threadIdx.x; item < kTiles * 4 * 32; item += kDecodeWarps * 32) {
+  for (int item = threadIdx.x; item < kTiles * 4 * 32; item += blockDim.x) {
     const int i = item / 32, from = item % 32;
     float total = 0;
 #pragma unroll
-    for (int part = 0; part < kDecodeWarps; ++part) total += partial[part][i][from];
+    for (int split = 0; split < kSplits; ++split) total += partial[split][i][from];
     const int row_of_panel = from / 4 + i % 4 / 2 * 8;
     if constexpr (Load::kRowScale) total *= Load::row_scale(data, row_of_panel);
-    store_output(product, first_row + i / 4 * kTile + from % 4 * 2 + i % 2, local_panel * 16 + row_of_panel,
-                 m, total);
+    store_output(product, (first_tile + i / 4) * kTile + from % 4 * 2 + i % 2,
+                 local_panel * 16 + row_of_panel, m, total);
   }
 }
 
@@ -124,7 +114,7 @@ __global__ void __launch_bounds__(kPrefillWarps * 32, 3)
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const int64_t first_panel = tile.first_panel + static_cast<int64_t>(threadIdx.x / 32) * kPanels;
   if (first_panel >= panels) return;
-  const int64_t first_row = static_cast<int64_t>(blockIdx.x) * kPrefillTiles * kTile;
+  const int64_t first_tile = static_cast<int64_t>(blockIdx.x) * kPrefillTiles;
   const std::byte* data[kPanels];
 #pragma unroll
   for (int p = 0; p < kPanels; ++p) {
@@ -140,12 +130,13 @@ __global__ void __launch_bounds__(kPrefillWarps * 32, 3)
     const int64_t ahead = group + 1 < groups ? group + 1 : group;
 #pragma unroll
     for (int p = 0; p < kPanels; ++p) Load::load(data[p], ahead, g, t, &next[p]);
+    TileOfX<Load> at[kPrefillTiles];
+#pragma unroll
+    for (int i = 0; i < kPrefillTiles; ++i) at[i].load(x, first_tile + i, group, g, t);
 #pragma unroll
     for (int i = 0; i < kPrefillTiles; ++i) {
-      if (first_row + i * kTile >= x.rows) break;
-      const TileOfX at(x, first_row + i * kTile, group, g, t);
 #pragma unroll
-      for (int p = 0; p < kPanels; ++p) accumulate_group<Load>(w[p], at.q, at.scale, at.sum, acc[p][i]);
+      for (int p = 0; p < kPanels; ++p) accumulate_group<Load>(w[p], at[i], acc[p][i]);
     }
 #pragma unroll
     for (int p = 0; p < kPanels; ++p) w[p] = next[p];
@@ -158,8 +149,8 @@ __global__ void __launch_bounds__(kPrefillWarps * 32, 3)
       const int row_of_panel = g + j % 4 / 2 * 8;
       float total = acc[p][j / 4][j % 4];
       if constexpr (Load::kRowScale) total *= Load::row_scale(data[p], row_of_panel);
-      store_output(product, first_row + j / 4 * kTile + 2 * t + j % 2, (first_panel + p) * 16 + row_of_panel,
-                   m, total);
+      store_output(product, (first_tile + j / 4) * kTile + 2 * t + j % 2,
+                   (first_panel + p) * 16 + row_of_panel, m, total);
     }
   }
 }
@@ -170,7 +161,7 @@ void launch_decode(cudaStream_t stream, const QuantizedRows& x, const MatmulShap
   const int64_t panels = products.product[products.count - 1].panel_end;
   const int64_t rows = kTiles * kTile;
   const dim3 grid(static_cast<unsigned>((shape.m + rows - 1) / rows), static_cast<unsigned>(panels));
-  decode_kernel<F, kTiles><<<grid, kDecodeWarps * 32, 0, stream>>>(
+  decode_kernel<F, kTiles><<<grid, threads_of_decode(panels), 0, stream>>>(
       x, shape.m, products, static_cast<int64_t>(panel_bytes(F, shape.cols)),
       (shape.cols + block_cols(F) - 1) / block_cols(F) * (block_cols(F) / 32));
   CUDA_CHECK(cudaGetLastError());

@@ -7,6 +7,7 @@ namespace ete::cuda {
 
 namespace {
 
+constexpr int kTile = QuantizedRows::kTile;
 constexpr int kThreads = 256;
 constexpr int kGroupsPerBlock = kThreads / 32;
 
@@ -26,34 +27,45 @@ __global__ void __launch_bounds__(kThreads) quantize_kernel(MatmulShape shape, Q
   const int q = absmax > 0 ? __float2int_rn(x * (127.0f / absmax)) : 0;
   int sum = q;
   for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
-  out.q[(row * out.groups + group) * 32 + place_of(lane)] = static_cast<int8_t>(q);
+  const int64_t cell = (row / kTile * out.groups + group) * kTile + row % kTile;
+  out.q[cell * 32 + place_of(lane)] = static_cast<int8_t>(q);
   if (lane != 0) return;
-  out.scale[group * out.rows + row] = absmax / 127.0f;
-  out.sum[group * out.rows + row] = sum;
+  out.scale[cell] = absmax / 127.0f;
+  out.sum[cell] = sum;
+}
+
+constexpr int64_t kMostTiles = 8;  // that a kernel takes at once
+
+// As matmul_mma.cu's kernels take them.
+int64_t tiles_of(RowKind kind, int64_t m) {
+  const int64_t tiles = (m + kTile - 1) / kTile;
+  if (kind == RowKind::decode && tiles <= 2) return tiles;
+  if (kind == RowKind::decode && tiles <= 4) return 4;
+  return (tiles + kMostTiles - 1) / kMostTiles * kMostTiles;
 }
 
 }  // namespace
 
 size_t QuantizedRows::bytes_for(int64_t m, int64_t cols) {
-  const QuantizedRows rows = at(nullptr, m, cols);
-  return static_cast<size_t>(rows.groups * rows.rows) * (32 + sizeof(float) + sizeof(int32_t));
+  const QuantizedRows rows = at(nullptr, RowKind::prefill, m, cols);
+  return static_cast<size_t>(rows.tiles * rows.groups * kTile) * (32 + sizeof(float) + sizeof(int32_t));
 }
 
-QuantizedRows QuantizedRows::at(std::byte* memory, int64_t m, int64_t cols) {
+QuantizedRows QuantizedRows::at(std::byte* memory, RowKind kind, int64_t m, int64_t cols) {
   QuantizedRows rows;
-  rows.rows = (m + kTile - 1) / kTile * kTile;
+  rows.tiles = tiles_of(kind, m);
   rows.groups = (cols + kMostBlockCols - 1) / kMostBlockCols * (kMostBlockCols / 32);
   if (memory == nullptr) return rows;
-  const int64_t cells = rows.rows * rows.groups;
+  const int64_t cells = rows.tiles * rows.groups * kTile;
   rows.q = reinterpret_cast<int8_t*>(memory);
   rows.scale = reinterpret_cast<float*>(memory + cells * 32);
-  rows.sum = reinterpret_cast<int32_t*>(memory + cells * (32 + static_cast<int64_t>(sizeof(float))));
+  rows.sum = reinterpret_cast<int32_t*>(rows.scale + cells);
   return rows;
 }
 
 void launch_quantize(cudaStream_t stream, const MatmulShape& shape, const QuantizedRows& out) {
   const dim3 grid(static_cast<unsigned>((out.groups + kGroupsPerBlock - 1) / kGroupsPerBlock),
-                  static_cast<unsigned>(out.rows));
+                  static_cast<unsigned>(out.tiles * kTile));
   quantize_kernel<<<grid, kThreads, 0, stream>>>(shape, out);
   CUDA_CHECK(cudaGetLastError());
 }
