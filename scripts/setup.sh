@@ -22,7 +22,7 @@ for package in "${packages[@]}"; do
 done
 if [[ ${#missing[@]} -eq 0 ]]; then exit 0; fi
 
-as_root=()
+as_root=(env)
 if [[ $EUID -ne 0 ]]; then
   if ! command -v sudo >/dev/null; then
     echo "setup.sh: these packages are missing and installing them needs root: ${missing[*]}" >&2
@@ -32,4 +32,4 @@ if [[ $EUID -ne 0 ]]; then
 fi
 echo "setup.sh: installing ${missing[*]}" >&2
 "${as_root[@]}" apt-get update -qq
-DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >&2
+"${as_root[@]}" DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >&2

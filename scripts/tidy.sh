@@ -13,11 +13,11 @@ else
 fi
 known=()
 for file in "${files[@]}"; do
-  if grep -q "\"file\": \"$PWD/$file\"" build/release/compile_commands.json; then known+=("$file"); fi
+  if grep -qF "\"file\": \"$PWD/$file\"" build/release/compile_commands.json; then known+=("$file"); fi
 done
 if [[ ${#known[@]} -eq 0 ]]; then
   echo "tidy.sh: no changed file is part of the release build"
   exit 0
 fi
 echo "tidy.sh: ${#known[@]} files"
-printf '%s\n' "${known[@]}" | xargs -P "$(nproc)" -n 2 clang-tidy -p build/release --quiet 2>/dev/null
+printf '%s\n' "${known[@]}" | xargs -P "$(nproc)" -n 2 clang-tidy -p build/release --quiet

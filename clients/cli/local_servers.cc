@@ -57,17 +57,15 @@ std::optional<Error> LocalServers::failure() {
 
 int LocalServers::wait_until_ready(int signal_fd) {
   ProgressBar bar;
-  WorkerProbe worker(socket_in(directory_, "worker"));
-  FrontProbe front(address());
   bool serving = false;
   while (true) {
     if (const auto error = failure()) throw *error;
     if (!serving) {
-      const auto status = worker.status();
+      const auto status = worker_status(socket_in(directory_, "worker"));
       if (status) bar.draw(status->load_fraction(), status->load_step());
       serving = status && status->state() == v1::GetStatusReply::SERVING;
     }
-    if (serving && front.model()) return 0;
+    if (serving && front_model(address())) return 0;
     const int signal = next_signal(signal_fd, kProbeInterval);
     if (signal != 0 && signal != SIGCHLD) return signal;
   }

@@ -5,6 +5,7 @@
 
 #include "clients/cli/arguments.h"
 #include "clients/cli/command.h"
+#include "clients/cli/output.h"
 #include "clients/cli/safetensors_writer.h"
 #include "clients/options/command_line.h"
 #include "clients/options/engine_flags.h"
@@ -137,6 +138,7 @@ int logits(const LogitsOptions& options) {
   const Plan plan = Engine::plan_only(options.engine, &model);
   const int64_t vocab_size = model.config.vocab_size;
   check_tokens(options, vocab_size, plan.context);
+  for (const std::string& note : plan.notes) warn("ete logits", note);
   SafetensorsWriter writer(options.out, tensors_of(options, vocab_size));
   const auto engine = Engine::load(options.engine);
   PromptFeed prompt(*engine, writer, options);

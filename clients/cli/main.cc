@@ -1,3 +1,7 @@
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
 #include <exception>
 #include <iostream>
 #include <new>
@@ -8,6 +12,15 @@
 
 namespace {
 
+// A descriptor that was closed by whoever started us must not become a file or a socket that is then written
+// to.
+void hold_standard_descriptors() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    // Of the other direction, so that using it fails as it would if it were closed.
+    if (fcntl(fd, F_GETFD) < 0) open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+  }
+}
+
 int report(const std::string& command, const std::string& message, int code) {
   std::cerr << ete::error_line(command.empty() ? "ete" : "ete " + command, message) + "\n";
   return code;
@@ -16,6 +29,8 @@ int report(const std::string& command, const std::string& message, int code) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  hold_standard_descriptors();
+  signal(SIGPIPE, SIG_IGN);  // a closed pipe is an error of the write
   CLI::App app{"Text from language models that are bigger than a GPU's memory", "ete"};
   app.set_version_flag("--version", "ete " ETE_VERSION);
   app.require_subcommand(1);

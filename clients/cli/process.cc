@@ -157,9 +157,9 @@ int block_signals_into_fd(const std::vector<int>& signals) {
   return fd;
 }
 
-int next_signal(int signal_fd, milliseconds limit, int wake_fd) {
-  pollfd entries[] = {{signal_fd, POLLIN, 0}, {wake_fd, POLLIN, 0}};
-  if (::poll(entries, 2, static_cast<int>(limit.count())) <= 0) return 0;
+int next_signal(int signal_fd, milliseconds limit) {
+  pollfd entry{signal_fd, POLLIN, 0};
+  if (::poll(&entry, 1, static_cast<int>(limit.count())) <= 0) return 0;
   signalfd_siginfo info;
   if (read(signal_fd, &info, sizeof(info)) != sizeof(info)) return 0;
   return static_cast<int>(info.ssi_signo);

@@ -60,8 +60,8 @@ void stop_all(const std::vector<Child*>& children, std::chrono::milliseconds gra
 // Blocks signals for this thread and those it starts, so that they can be read from the returned signalfd.
 // SIGPIPE is ignored from here on: writing to a closed pipe is an error of the write.
 int block_signals_into_fd(const std::vector<int>& signals);
-// The next signal, or 0 after `limit` or when wake_fd (-1: none) can be read.
-int next_signal(int signal_fd, std::chrono::milliseconds limit, int wake_fd = -1);
+// The next signal, or 0 after `limit`.
+int next_signal(int signal_fd, std::chrono::milliseconds limit);
 
 // The path of a program that lies beside this executable.
 std::string beside_executable(const std::string& name);

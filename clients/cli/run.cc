@@ -1,10 +1,12 @@
 #include <grpcpp/grpcpp.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <chrono>
+#include <functional>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -26,47 +28,68 @@ namespace {
 using Json = nlohmann::ordered_json;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kWatchInterval{1000};
 constexpr milliseconds kFailureWait{200};  // from a stream's end to the exit of the process that broke it
+constexpr std::chrono::seconds kPlanLimit{5};
 constexpr int kSignalExitBase = 128;
 
-// Cancels the call when a signal comes or one of our servers ends. Owns signal_fd's reading and the servers'
-// polling until it is destroyed.
+// Cancels the call when a signal comes, one of our servers ends, or nobody reads stdout any more. Owns
+// signal_fd's reading and the servers' polling until it is destroyed.
 class Watcher {
  public:
   Watcher(int signal_fd, LocalServers* servers, grpc::ClientContext& context)
-      : end_fd_(eventfd(0, EFD_CLOEXEC)),
-        thread_([this, signal_fd, servers, &context] { watch(signal_fd, servers, context); }) {}
-  ~Watcher() { stop(); }
+      : signal_fd_(signal_fd),
+        servers_(servers),
+        context_(context),
+        end_fd_(eventfd(0, EFD_CLOEXEC)),
+        cancelled_fd_(eventfd(0, EFD_CLOEXEC)),
+        thread_([this] { watch(); }) {}
+  ~Watcher() {
+    stop();
+    close(end_fd_);
+    close(cancelled_fd_);
+  }
   Watcher(const Watcher&) = delete;
   Watcher& operator=(const Watcher&) = delete;
 
-  // The signal that came, or 0. Nothing is watched afterwards.
-  int stop() {
-    if (thread_.joinable()) {
-      ended_ = true;
-      eventfd_write(end_fd_, 1);
-      thread_.join();
-      close(end_fd_);
-    }
-    return signal_;
+  // Nothing is watched afterwards.
+  void stop() {
+    if (!thread_.joinable()) return;
+    eventfd_write(end_fd_, 1);
+    thread_.join();
   }
+  // Can be read once the call was cancelled.
+  int cancelled_fd() const { return cancelled_fd_; }
+  // Once stopped: the signal that came, or 0.
+  int signal() const { return signal_; }
+  bool stdout_closed() const { return stdout_closed_; }
 
  private:
-  void watch(int signal_fd, LocalServers* servers, grpc::ClientContext& context) {
-    while (!ended_) {
-      const int signal = next_signal(signal_fd, kWatchInterval, end_fd_);
-      if (signal != 0 && signal != SIGCHLD) signal_ = signal;
-      if (signal_ == 0 && (servers == nullptr || !servers->failure())) continue;
-      context.TryCancel();
+  void watch() {
+    // Without events asked for, poll tells errors: of a pipe, that its reader is gone, even while there is
+    // nothing to write.
+    pollfd entries[] = {{end_fd_, POLLIN, 0}, {signal_fd_, POLLIN, 0}, {STDOUT_FILENO, 0, 0}};
+    while (true) {
+      if (poll(entries, std::size(entries), -1) < 0) continue;
+      if (entries[0].revents != 0) return;
+      const int signal = entries[1].revents != 0 ? next_signal(signal_fd_, milliseconds(0)) : 0;
+      if (signal != SIGCHLD) signal_ = signal;
+      stdout_closed_ = entries[2].revents != 0;
+      const bool server_ended = signal == SIGCHLD && servers_ != nullptr && servers_->failure();
+      if (signal_ == 0 && !stdout_closed_ && !server_ended) continue;
+      context_.TryCancel();
+      eventfd_write(cancelled_fd_, 1);
       return;
     }
   }
 
-  std::atomic<bool> ended_ = false;
+  const int signal_fd_;
+  LocalServers* const servers_;
+  grpc::ClientContext& context_;
+  const int end_fd_;
+  const int cancelled_fd_;
   int signal_ = 0;
-  int end_fd_;
-  std::thread thread_;
+  bool stdout_closed_ = false;
+  std::thread thread_;  // last: it uses the others
 };
 
 struct Generated {
@@ -76,9 +99,10 @@ struct Generated {
   v1::Finish finish;
 };
 
-// Reads the stream to its end; the text goes to stdout as it comes if `streaming`.
+// Reads the stream to its end; `on_text` gets the text as it comes.
 grpc::Status read_stream(v1::Generation::Stub& stub, grpc::ClientContext& context,
-                         const v1::GenerateRequest& request, bool streaming, Generated& generated) {
+                         const v1::GenerateRequest& request,
+                         const std::function<void(const std::string&)>& on_text, Generated& generated) {
   const auto reader = stub.Generate(&context, request);
   v1::GenerateReply reply;
   try {
@@ -88,7 +112,7 @@ grpc::Status read_stream(v1::Generation::Stub& stub, grpc::ClientContext& contex
       if (!reply.has_piece()) continue;
       generated.text += reply.piece().text();
       generated.ids.insert(generated.ids.end(), reply.piece().ids().begin(), reply.piece().ids().end());
-      if (streaming) print(reply.piece().text());
+      on_text(reply.piece().text());
     }
   } catch (const Error&) {
     context.TryCancel();
@@ -133,6 +157,17 @@ Json document(const Generated& generated, const std::string& plan_json) {
   return json;
 }
 
+// A message of the server about a field, about the flag that filled it instead.
+std::string with_flag(const std::string& message) {
+  for (const auto& [field, flag] : {std::pair("text", "PROMPT"), std::pair("tokens.ids", "--tokens")}) {
+    const std::string name = field;
+    if (message.rfind(name + ":", 0) == 0 || message.rfind(name + "[", 0) == 0) {
+      return flag + message.substr(name.size());
+    }
+  }
+  return message;
+}
+
 // The reason why a call failed: the process that ended, if one did, rather than the broken connection.
 Error reason_of(const grpc::Status& status, LocalServers* servers) {
   const auto end = std::chrono::steady_clock::now() + kFailureWait;
@@ -143,20 +178,28 @@ Error reason_of(const grpc::Status& status, LocalServers* servers) {
     std::this_thread::sleep_for(milliseconds(5));
   }
   const bool invalid = status.error_code() == grpc::StatusCode::INVALID_ARGUMENT;
-  return Error(invalid ? ErrorCode::invalid_argument : ErrorCode::unavailable, describe(status));
+  return Error(invalid ? ErrorCode::invalid_argument : ErrorCode::unavailable,
+               invalid ? with_flag(describe(status)) : describe(status));
 }
 
 std::string plan_of(v1::Generation::Stub& stub) {
   grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kPlanLimit);
   v1::GetModelInfoReply model;
   const grpc::Status status = stub.GetModel(&context, {}, &model);
   if (!status.ok()) throw Error(ErrorCode::unavailable, "the server's plan: " + describe(status));
   return model.plan_json();
 }
 
+// What the plan says about flags that were given.
+void tell_notes(const std::string& plan_json) {
+  const Json plan = Json::parse(plan_json);
+  for (const Json& note : plan.value("notes", Json::array())) warn("ete run", note.get<std::string>());
+}
+
 int run(const CLI::App& command, const RunOptions& options) {
   const v1::GenerateRequest request = make_request(command, options);
-  const int signal_fd = block_signals_into_fd({SIGINT, SIGTERM, SIGHUP, SIGCHLD});
+  const int signal_fd = block_signals_into_fd({SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGCHLD});
   std::unique_ptr<LocalServers> servers;
   if (options.address.empty()) {
     servers = std::make_unique<LocalServers>(options.model.empty() ? default_model() : options.model,
@@ -165,16 +208,34 @@ int run(const CLI::App& command, const RunOptions& options) {
     if (signal != 0) return kSignalExitBase + signal;
   }
   const auto stub = v1::Generation::NewStub(connect(servers ? servers->address() : options.address));
+  if (!engine_arguments(command).empty()) tell_notes(plan_of(*stub));
   grpc::ClientContext context;
   Watcher watcher(signal_fd, servers.get(), context);
+  const auto write = [&](const std::string& text) { print(text, watcher.cancelled_fd()); };
+  const auto on_text = [&](const std::string& text) {
+    if (!options.json) write(text);
+  };
   Generated generated;
-  const grpc::Status status = read_stream(*stub, context, request, !options.json, generated);
-  const int signal = watcher.stop();
-  if (signal != 0) return kSignalExitBase + signal;
-  if (!status.ok() && !options.json && !generated.text.empty()) print("\n");
-  if (!status.ok()) throw reason_of(status, servers.get());
-  print(options.json ? to_text(document(generated, plan_of(*stub))) + "\n" : "\n");
-  return 0;
+  grpc::Status status;
+  std::optional<Error> failure;
+  try {
+    status = read_stream(*stub, context, request, on_text, generated);
+    if (status.ok()) write(options.json ? to_text(document(generated, plan_of(*stub))) + "\n" : "\n");
+  } catch (const Error& error) {
+    failure = error;
+  }
+  watcher.stop();
+  if (watcher.signal() != 0) return kSignalExitBase + watcher.signal();
+  if (watcher.stdout_closed()) throw Error(ErrorCode::unavailable, "cannot write to stdout: Broken pipe");
+  if (failure) throw *failure;
+  if (status.ok()) {
+    if (!options.json && generated.text.empty() && !generated.ids.empty()) {
+      warn("ete run", "no text came of " + std::to_string(generated.ids.size()) + " ids; --json prints them");
+    }
+    return 0;
+  }
+  if (!options.json && !generated.text.empty()) print("\n");
+  throw reason_of(status, servers.get());
 }
 
 }  // namespace

@@ -3,14 +3,13 @@
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
-#include <iostream>
-#include <iterator>
 #include <limits>
 #include <optional>
 #include <stdexcept>
 
 #include "clients/cli/arguments.h"
 #include "clients/cli/command.h"
+#include "clients/cli/input.h"
 #include "clients/options/command_line.h"
 #include "clients/options/engine_flags.h"
 #include "engine/base/error.h"
@@ -136,8 +135,7 @@ std::string prompt_text(const std::string& prompt) {
     require_utf8<UsageError>("PROMPT", prompt);
     return prompt;
   }
-  std::string text{std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
-  if (std::cin.bad()) throw std::runtime_error("PROMPT: cannot read stdin");
+  std::string text = read_rest();
   require_utf8<std::runtime_error>("PROMPT from stdin", text);
   return text;
 }
@@ -189,6 +187,7 @@ void add_run_flags(CLI::App& command, RunOptions& options) {
 
 v1::GenerateRequest make_request(const CLI::App& command, const RunOptions& options) {
   refuse_beside_address(command);
+  if (command.count("--model") != 0 && options.model.empty()) throw UsageError("--model: \"\" is no path");
   const bool has_text = command.count("PROMPT") != 0;
   const bool has_tokens = command.count("--tokens") != 0;
   if (has_text == has_tokens) {
@@ -210,8 +209,9 @@ std::string default_model() {
   const char* cache = std::getenv("XDG_CACHE_HOME");
   const char* home = std::getenv("HOME");
   const bool has_cache = cache != nullptr && *cache != '\0';
+  const bool has_home = home != nullptr && *home != '\0';
   const std::filesystem::path base =
-      has_cache ? cache : std::filesystem::path(home != nullptr ? home : "/") / ".cache";
+      has_cache ? cache : std::filesystem::path(has_home ? home : "/") / ".cache";
   const std::string path = (base / "edge-transformer-engine" / "SmolLM2-135M-Instruct.Q4_1.gguf").string();
   if (!std::filesystem::exists(path)) {
     throw Error(ErrorCode::not_found, "--model is not given and the default model is not at " + path +

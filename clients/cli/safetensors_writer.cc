@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "engine/base/check.h"
 #include "engine/base/error.h"
@@ -43,20 +44,13 @@ std::string header_of(const std::vector<OutputTensor>& tensors) {
 }  // namespace
 
 SafetensorsWriter::SafetensorsWriter(const std::string& path, const std::vector<OutputTensor>& tensors)
-    : path_(path), partial_(path + "." + std::to_string(getpid()) + ".partial") {
+    : path_(path) {
   std::error_code ignored;
   const auto status = std::filesystem::status(path, ignored);
   if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
-    partial_.clear();
     throw Error(ErrorCode::invalid_argument, path + " is there and is not a regular file");
   }
-  // One of this name was left by a dead process that had our id.
-  unlink(partial_.c_str());
-  fd_ = open(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (fd_ < 0) {
-    const std::string reason = strerror(errno);
-    throw Error(ErrorCode::unavailable, "cannot write " + path + ": " + reason);
-  }
+  open_partial();
   const std::string header = header_of(tensors);
   const uint64_t length = header.size();
   missing_ = sizeof(length) + length;
@@ -66,9 +60,27 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, const std::vector<
     write_bytes(header.data(), header.size());
   } catch (const Error&) {
     close(fd_);
-    unlink(partial_.c_str());
+    if (!partial_.empty()) unlink(partial_.c_str());
     throw;
   }
+}
+
+void SafetensorsWriter::open_partial() {
+  const std::string directory = std::filesystem::path(path_).parent_path().string();
+  fd_ = open(directory.empty() ? "." : directory.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
+  unnamed_ = fd_ >= 0;
+  if (unnamed_) return;
+  const std::string partial = partial_name();
+  fd_ = open(partial.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (fd_ < 0) fail("write");
+  partial_ = partial;
+}
+
+std::string SafetensorsWriter::partial_name() const {
+  std::string name = path_ + "." + std::to_string(getpid()) + ".partial";
+  // One of this name was left by a dead process that had our id.
+  unlink(name.c_str());
+  return name;
 }
 
 SafetensorsWriter::~SafetensorsWriter() {
@@ -95,6 +107,12 @@ void SafetensorsWriter::write_bytes(const void* data, size_t bytes) {
 
 void SafetensorsWriter::commit() {
   CHECK(missing_ == 0, "less data than the header declares");
+  if (unnamed_) {
+    const std::string partial = partial_name();
+    const std::string unnamed = "/proc/self/fd/" + std::to_string(fd_);
+    if (linkat(AT_FDCWD, unnamed.c_str(), AT_FDCWD, partial.c_str(), AT_SYMLINK_FOLLOW) != 0) fail("write");
+    partial_ = partial;
+  }
   const int fd = std::exchange(fd_, -1);
   if (close(fd) != 0) fail("write");
   if (rename(partial_.c_str(), path_.c_str()) != 0) fail("write");

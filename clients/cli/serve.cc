@@ -40,11 +40,10 @@ class Serving {
         worker_("ete-worker", worker_command({options.engine.model, engine_arguments, worker_address_,
                                               service_arguments(false), ""})),
         front_("ete-front", front_command({worker_address_, options.service.listen.to_string(),
-                                           service_arguments(true), ""})),
-        worker_probe_(worker_address_),
-        front_probe_(options.service.listen.to_string()) {}
+                                           service_arguments(true), ""})) {}
 
-  ~Serving() { stop_all({&front_.child(), &worker_.child()}, milliseconds(0)); }
+  // They remove their sockets when they may.
+  ~Serving() { stop_all({&front_.child(), &worker_.child()}, kStopMargin); }
 
   // Until a signal. Throws Error when a server cannot be kept running.
   int run(int signal_fd) {
@@ -76,9 +75,9 @@ class Serving {
   void probe() {
     const auto now = std::chrono::steady_clock::now();
     if (now < probe_at_) return;
-    const auto status = worker_.running() ? worker_probe_.status() : std::nullopt;
+    const auto status = worker_.running() ? worker_status(worker_address_) : std::nullopt;
     const bool worker_ready = status && status->state() == v1::GetStatusReply::SERVING;
-    const bool front_ready = front_.running() && front_probe_.model();
+    const bool front_ready = front_.running() && front_answers();
     if (worker_ready) worker_.mark_ready();
     if (front_ready) front_.mark_ready();
     if (!worker_ready || !front_ready) return;
@@ -86,6 +85,19 @@ class Serving {
     if (announced_) return;
     announced_ = true;
     say("ready at " + options_.service.listen.to_string() + ", worker at " + worker_address_);
+  }
+
+  // Throws Error before the first time that both were ready, when a front that refuses its worker's model
+  // means that the model cannot be served. Later it is said, and whatever runs goes on.
+  bool front_answers() {
+    try {
+      return front_model(options_.service.listen.to_string()).has_value();
+    } catch (const Error& error) {
+      if (!announced_) throw;
+      if (error.what() != last_refusal_) say(error.what());
+      last_refusal_ = error.what();
+      return false;
+    }
   }
 
   // The front first, so that what runs can end; a second signal ends both at once.
@@ -106,10 +118,9 @@ class Serving {
   std::string worker_address_;
   Supervised worker_;
   Supervised front_;
-  WorkerProbe worker_probe_;
-  FrontProbe front_probe_;
   std::chrono::steady_clock::time_point probe_at_;
   bool announced_ = false;
+  std::string last_refusal_;
 };
 
 int serve(const CLI::App& command, const ServeOptions& options) {
@@ -121,7 +132,7 @@ int serve(const CLI::App& command, const ServeOptions& options) {
     throw UsageError("--listen: port 0 is not accepted: the front could not come back at the same port");
   }
   check_can_listen(listen);
-  const int signal_fd = block_signals_into_fd({SIGINT, SIGTERM, SIGHUP, SIGCHLD});
+  const int signal_fd = block_signals_into_fd({SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGCHLD});
   Serving serving(options, engine_arguments(command));
   return serving.run(signal_fd);
 }

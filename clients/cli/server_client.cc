@@ -9,8 +9,6 @@
 namespace ete::cli {
 namespace {
 
-constexpr int kFirstReconnectMs = 10;
-constexpr int kLastReconnectMs = 100;
 constexpr std::chrono::milliseconds kProbeLimit{300};
 
 void limit_time(grpc::ClientContext& context) {
@@ -31,29 +29,27 @@ std::shared_ptr<grpc::Channel> connect(const std::string& address) {
   arguments.SetMaxReceiveMessageSize(-1);
   // A proxy named in the environment is not for this.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kFirstReconnectMs);
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kLastReconnectMs);
+  // Channels that are made anew share no memory of refused connections.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   return grpc::CreateCustomChannel(service::parse_address(address).grpc_target(),
                                    grpc::InsecureChannelCredentials(), arguments);
 }
 
-WorkerProbe::WorkerProbe(const std::string& address) : stub_(v1::Engine::NewStub(connect(address))) {}
-
-std::optional<v1::GetStatusReply> WorkerProbe::status() {
+std::optional<v1::GetStatusReply> worker_status(const std::string& address) {
+  const auto stub = v1::Engine::NewStub(connect(address));
   grpc::ClientContext context;
   limit_time(context);
   v1::GetStatusReply reply;
-  if (!stub_->GetStatus(&context, {}, &reply).ok()) return std::nullopt;
-  return reply;
+  if (stub->GetStatus(&context, {}, &reply).ok()) return reply;
+  return std::nullopt;
 }
 
-FrontProbe::FrontProbe(const std::string& address) : stub_(v1::Generation::NewStub(connect(address))) {}
-
-std::optional<v1::GetModelInfoReply> FrontProbe::model() {
+std::optional<v1::GetModelInfoReply> front_model(const std::string& address) {
+  const auto stub = v1::Generation::NewStub(connect(address));
   grpc::ClientContext context;
   limit_time(context);
   v1::GetModelInfoReply reply;
-  const grpc::Status status = stub_->GetModel(&context, {}, &reply);
+  const grpc::Status status = stub->GetModel(&context, {}, &reply);
   if (status.ok()) return reply;
   switch (status.error_code()) {
     case grpc::StatusCode::UNAVAILABLE:

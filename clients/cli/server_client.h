@@ -11,29 +11,16 @@
 
 namespace ete::cli {
 
-// A channel that tries again quickly while a server starts. `address` is one that parse_address takes.
+// `address` is one that parse_address takes.
 std::shared_ptr<grpc::Channel> connect(const std::string& address);
 
-// Short questions to servers that may not be there yet: empty when there is no answer at once.
-class WorkerProbe {
- public:
-  explicit WorkerProbe(const std::string& address);
-  std::optional<v1::GetStatusReply> status();
-
- private:
-  std::unique_ptr<v1::Engine::Stub> stub_;
-};
-
-class FrontProbe {
- public:
-  explicit FrontProbe(const std::string& address);
-  // Throws Error(unsupported) with the front's message when its worker is there, but has a model that the
-  // front cannot serve.
-  std::optional<v1::GetModelInfoReply> model();
-
- private:
-  std::unique_ptr<v1::Generation::Stub> stub_;
-};
+// Short questions to servers that may not be there yet: empty when there is no answer at once. Each connects
+// anew: gRPC looks at an idle connection of a waiting client only every 5 s, so a refused one would come back
+// as late as that, and a server that shuts down would wait as long for the client's goodbye.
+std::optional<v1::GetStatusReply> worker_status(const std::string& address);
+// Throws Error(unsupported) with the front's message when its worker is there, but has a model that the front
+// cannot serve.
+std::optional<v1::GetModelInfoReply> front_model(const std::string& address);
 
 // "DEADLINE_EXCEEDED: message"; for INVALID_ARGUMENT the message alone, which names the field.
 std::string describe(const grpc::Status& status);

@@ -1,14 +1,21 @@
 #include "clients/cli/server_commands.h"
 
+#include <unistd.h>
+
 #include <fstream>
 
 namespace ete::cli {
+namespace {
+
+std::string exit_with_us() { return "--exit-with-parent=" + std::to_string(getpid()); }
+
+}  // namespace
 
 ChildCommand worker_command(const WorkerSettings& settings) {
   ChildCommand command;
   command.program = beside_executable("ete-worker");
   command.log_file = settings.log_file;
-  command.arguments = {"--model=" + settings.model, "--listen=" + settings.listen, "--exit-with-parent"};
+  command.arguments = {"--model=" + settings.model, "--listen=" + settings.listen, exit_with_us()};
   for (const std::string& argument : settings.engine_arguments) command.arguments.push_back(argument);
   for (const std::string& argument : settings.service_arguments) command.arguments.push_back(argument);
   return command;
@@ -18,7 +25,7 @@ ChildCommand front_command(const FrontSettings& settings) {
   ChildCommand command;
   command.program = beside_executable("ete-front");
   command.log_file = settings.log_file;
-  command.arguments = {"--worker=" + settings.worker, "--listen=" + settings.listen, "--exit-with-parent"};
+  command.arguments = {"--worker=" + settings.worker, "--listen=" + settings.listen, exit_with_us()};
   for (const std::string& argument : settings.service_arguments) command.arguments.push_back(argument);
   return command;
 }

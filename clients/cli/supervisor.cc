@@ -45,7 +45,8 @@ std::string Supervised::step() {
     if (!status) return "";
     restart_at_ = policy_.ended(now, *status);
     if (!restart_at_) {
-      if (status->signal == 0) throw ToldAlready(std::max(status->code, 1));
+      // A server says why it fails; one that was asked to stop says nothing.
+      if (status->signal == 0 && status->code != 0) throw ToldAlready(status->code);
       throw Error(ErrorCode::unavailable,
                   name_ + " ended with " + describe(*status) + " before it was ready");
     }

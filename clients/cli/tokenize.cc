@@ -1,4 +1,3 @@
-#include <iostream>
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -7,6 +6,7 @@
 
 #include "clients/cli/arguments.h"
 #include "clients/cli/command.h"
+#include "clients/cli/input.h"
 #include "clients/cli/model_tokenizer.h"
 #include "clients/cli/output.h"
 #include "engine/base/error.h"
@@ -60,9 +60,10 @@ Json decode_line(const front::Tokenizer& tokenizer, const std::string& line) {
 }
 
 int tokenize(const TokenizeOptions& options) {
+  if (options.model.empty()) throw UsageError("--model: \"\" is no path");
   const auto tokenizer = open_model_tokenizer(options.model);
   std::string line;
-  for (int64_t number = 1; std::getline(std::cin, line); ++number) {
+  for (int64_t number = 1; read_line(line); ++number) {
     Json answer;
     try {
       answer = options.decode ? decode_line(*tokenizer, line) : encode_line(*tokenizer, options, line);
@@ -72,7 +73,6 @@ int tokenize(const TokenizeOptions& options) {
     }
     print(to_text(answer) + "\n");
   }
-  if (std::cin.bad()) throw Error(ErrorCode::unavailable, "cannot read stdin");
   return 0;
 }
 

@@ -37,6 +37,8 @@ class Stream {
   virtual ~Stream() = default;
   virtual void
   synchronize() = 0;  // blocks the caller until everything submitted so far is done; rethrows its error
+  // Rethrows the error of what is done already, as synchronize() would, without waiting for the rest.
+  virtual void rethrow_error() { synchronize(); }
 };
 
 // A point in a stream. record() marks "after everything submitted to `stream` so far"; wait() makes later
@@ -107,8 +109,7 @@ class Device {
   virtual DeviceInfo info() const = 0;
   virtual std::unique_ptr<Stream> create_stream(const std::string& name) = 0;  // name shows in debuggers
   virtual std::unique_ptr<Event> create_event() = 0;
-  // Throws Error(resource_exhausted) with the figure. Contents are undefined (zero on first touch for the
-  // CPU).
+  // Throws Error(resource_exhausted) with the figure. Contents are undefined.
   virtual Buffer allocate(size_t bytes, MemorySpace space) = 0;
   // dst and src in either space; host memory must be pinned for the copy to overlap. Both stay alive until
   // done.

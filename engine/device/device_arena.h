@@ -1,17 +1,16 @@
 #pragma once
 
 #include <cstddef>
-#include <string>
+#include <memory>
 #include <vector>
 
-#include "engine/base/error.h"
 #include "engine/device/device.h"
 
 namespace ete {
 
 enum class ArenaMode {
   single,    // one allocation
-  separate,  // one allocation a part, each its own: sanitizers see an overrun
+  separate,  // one allocation a part, between red zones: check() and AddressSanitizer see an overrun
 };
 
 // The device memory of an engine, planned beforehand and never exceeded. Parts live as long as the arena.
@@ -21,37 +20,37 @@ class DeviceArena {
   static constexpr size_t kAlignment = 256;
   static size_t padded(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-  DeviceArena(Device& device, size_t capacity, ArenaMode mode = ArenaMode::single)
-      : device_(device), capacity_(capacity), mode_(mode) {
-    if (mode == ArenaMode::single && capacity > 0) {
-      parts_.push_back(device.allocate(capacity, MemorySpace::device));
-    }
-  }
+  DeviceArena(Device& device, size_t capacity, ArenaMode mode = ArenaMode::single);
+  ~DeviceArena();
+  DeviceArena(const DeviceArena&) = delete;
+  DeviceArena& operator=(const DeviceArena&) = delete;
 
-  // 64-byte aligned at least, 256 in a single arena. Error(internal) past the capacity: the plan was wrong.
-  std::byte* take(size_t bytes) {
-    const size_t offset = used_;
-    if (padded(bytes) > capacity_ - used_) {
-      throw Error(ErrorCode::internal, "device arena: " + std::to_string(bytes) + " bytes asked, " +
-                                           std::to_string(capacity_ - used_) + " of " +
-                                           std::to_string(capacity_) + " left");
-    }
-    used_ += padded(bytes);
-    if (bytes == 0) return nullptr;
-    if (mode_ == ArenaMode::single) return parts_.front().data() + offset;
-    parts_.push_back(device_.allocate(bytes, MemorySpace::device));
-    return parts_.back().data();
-  }
+  // 64-byte aligned. Error(internal) past the capacity: the plan was wrong.
+  std::byte* take(size_t bytes);
+
+  // Error(internal) naming the part, its size and the first byte written outside it. Nothing to see in a
+  // single arena. Nothing on the device may be writing meanwhile.
+  void check();
 
   size_t used() const { return used_; }
   size_t capacity() const { return capacity_; }
 
  private:
+  struct Part {
+    Buffer memory;  // red zone, the part, red zone
+    size_t bytes = 0;
+  };
+  std::byte* take_separate(size_t bytes);
+  void check(const Part& part, size_t index);
+  size_t first_written(std::byte* zone);
+
   Device& device_;
   size_t capacity_;
-  ArenaMode mode_;
   size_t used_ = 0;
-  std::vector<Buffer> parts_;
+  Buffer whole_;                    // of a single arena
+  std::vector<Part> parts_;         // of a separate one
+  Buffer zone_;                     // host memory, a red zone's size
+  std::unique_ptr<Stream> stream_;  // null in a single arena
 };
 
 }  // namespace ete

@@ -139,7 +139,7 @@ constexpr KeyRule kGgufArchKeys[] = {
     {"attention.key_length", Use::wired},
     {"attention.value_length", Use::wired},
     {"attention.layer_norm_rms_epsilon", Use::wired},
-    {"attention.sliding_window", Use::wired, "", kLlama | kMistral},
+    {"attention.sliding_window", Use::wired, "", kLlama},
     {"rope.freq_base", Use::wired},
     {"rope.dimension_count", Use::wired},
     {"rope.scaling.type", Use::wired},

@@ -14,27 +14,29 @@ namespace {
 
 }  // namespace
 
-void check_geometry(ModelConfig& config, const std::string& file) {
+void check_geometry(ModelConfig& config, const std::string& file, const GeometryNames& names) {
+  const auto number = [](const auto& value) { return " " + std::to_string(value); };
+  std::string head_dim = names.head_dim + number(config.head_dim);
   if (config.head_dim == 0) {
+    const std::string divided = names.hidden_size + number(config.hidden_size);
+    const std::string by = names.heads + number(config.num_attention_heads);
     if (config.hidden_size % config.num_attention_heads != 0) {
-      refuse(file, "hidden_size " + std::to_string(config.hidden_size) +
-                       " is not a multiple of num_attention_heads " +
-                       std::to_string(config.num_attention_heads) + ", and head_dim is not given");
+      refuse(file, divided + " is not a multiple of " + by + ", and " + names.head_dim + " is not given");
     }
     config.head_dim = config.hidden_size / config.num_attention_heads;
+    head_dim = names.head_dim + number(config.head_dim) + " (" + divided + " / " + by + ")";
   }
   if (config.head_dim % 2 != 0 || config.head_dim < kHeadDimRange.min ||
       config.head_dim > kHeadDimRange.max) {
-    refuse(file, "head_dim " + std::to_string(config.head_dim) + " must be even and from " +
-                     std::to_string(kHeadDimRange.min) + " to " + std::to_string(kHeadDimRange.max));
+    throw Error(ErrorCode::unsupported, file + ": " + head_dim + " must be even and from" +
+                                            number(kHeadDimRange.min) + " to" + number(kHeadDimRange.max));
   }
   if (config.num_attention_heads % config.num_key_value_heads != 0) {
-    refuse(file, "num_attention_heads " + std::to_string(config.num_attention_heads) +
-                     " is not a multiple of num_key_value_heads " +
-                     std::to_string(config.num_key_value_heads));
+    refuse(file, names.heads + number(config.num_attention_heads) + " is not a multiple of " +
+                     names.kv_heads + number(config.num_key_value_heads));
   }
   if (!(config.rms_norm_eps > 0 && config.rms_norm_eps < 1)) {
-    refuse(file, "rms_norm_eps " + std::to_string(config.rms_norm_eps) + " must lie between 0 and 1");
+    refuse(file, names.eps + number(config.rms_norm_eps) + " must lie between 0 and 1");
   }
 }
 

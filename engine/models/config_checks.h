@@ -15,14 +15,24 @@ namespace ete {
 constexpr IntegerRange kWidthRange{1, 1 << 20};  // hidden_size, intermediate_size
 constexpr IntegerRange kLayersRange{1, 4096};
 constexpr IntegerRange kHeadsRange{1, 4096};
-constexpr IntegerRange kHeadDimRange{2, 1024};
+constexpr IntegerRange kHeadDimRange{2, kMaxHeadDim};  // what attention computes
 constexpr IntegerRange kVocabRange{1, 1 << 24};
 constexpr IntegerRange kPositionsRange{1, int64_t{1} << 31};
 constexpr IntegerRange kTokenIdRange{0, (int64_t{1} << 31) - 1};
 
-// Fills head_dim with hidden_size / num_attention_heads where it is 0. Error(invalid_argument) naming the
-// fields when heads do not divide, head_dim is odd, or eps is not in (0, 1).
-void check_geometry(ModelConfig& config, const std::string& file);
+// What a format calls the fields that check_geometry names.
+struct GeometryNames {
+  std::string hidden_size = "hidden_size";
+  std::string heads = "num_attention_heads";
+  std::string kv_heads = "num_key_value_heads";
+  std::string head_dim = "head_dim";
+  std::string eps = "rms_norm_eps";
+};
+
+// Fills head_dim with hidden_size / heads where it is 0. Error naming the fields and what is accepted:
+// Error(corrupt) when heads do not divide or eps is not in (0, 1), Error(unsupported) for a head_dim that is
+// odd or outside kHeadDimRange.
+void check_geometry(ModelConfig& config, const std::string& file, const GeometryNames& names = {});
 
 // Error naming `field` unless the value is positive and finite.
 void check_positive(double value, const std::string& field, const std::string& file);

@@ -19,10 +19,10 @@ struct GgufArchitecture {
   Family family;
   bool has_qk_norm;
 };
-constexpr GgufArchitecture kArchitectures[] = {{"llama", Family::llama, false},
-                                               {"mistral", Family::mistral, false},
-                                               {"qwen2", Family::qwen2, false},
-                                               {"qwen3", Family::qwen3, true}};
+// Mistral's models are "llama" in GGUF (convert_hf_to_gguf.py of ggml-org/llama.cpp); a "mistral" there is
+// not llama.cpp's, and nothing says how its q and k rows lie.
+constexpr GgufArchitecture kArchitectures[] = {
+    {"llama", Family::llama, false}, {"qwen2", Family::qwen2, false}, {"qwen3", Family::qwen3, true}};
 
 const GgufArchitecture& find_architecture(const GgufMetadata& metadata, const std::string& file) {
   const auto name = metadata.string("general.architecture");
@@ -31,7 +31,7 @@ const GgufArchitecture& find_architecture(const GgufMetadata& metadata, const st
     if (*name == known.name) return known;
   }
   throw Error(ErrorCode::unsupported, file + ": general.architecture " + printable(*name) +
-                                          " is not supported; llama, mistral, qwen2 and qwen3 are");
+                                          " is not supported; llama, qwen2 and qwen3 are");
 }
 
 // Reads keys below "<arch>.".
@@ -162,7 +162,12 @@ void read_dimensions(const ArchFields& fields, const std::string& file, ModelCon
   const auto eps = fields.number("attention.layer_norm_rms_epsilon");
   if (!eps) fields.missing("attention.layer_norm_rms_epsilon");
   model.rms_norm_eps = *eps;
-  check_geometry(model, file);
+  check_geometry(model, file,
+                 {.hidden_size = fields.full("embedding_length"),
+                  .heads = fields.full("attention.head_count"),
+                  .kv_heads = fields.full("attention.head_count_kv"),
+                  .head_dim = fields.full("attention.key_length"),
+                  .eps = fields.full("attention.layer_norm_rms_epsilon")});
   fields.must_equal("attention.value_length", kHeadDimRange, model.head_dim);
 }
 
@@ -205,7 +210,7 @@ ModelConfig read_gguf_config(const GgufMetadata& metadata, const TensorSource& t
   model.vocab_size = vocab_size(fields, tensors, file);
   model.rope = read_rope(fields, tensors, model.head_dim, file);
   const auto window = fields.integer("attention.sliding_window", {0, kPositionsRange.max});
-  const bool reads_window = arch.family == Family::llama || arch.family == Family::mistral;
+  const bool reads_window = arch.family == Family::llama;
   model.layer_window.assign(static_cast<size_t>(model.num_hidden_layers),
                             reads_window ? window.value_or(0) : 0);
   const auto has = [&](const char* name) { return tensors.find(name) != nullptr; };

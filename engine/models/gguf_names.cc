@@ -152,7 +152,7 @@ const SourceTensor* find_tensor(const ModelFiles& model, std::string_view hf_nam
 }
 
 bool gguf_permuted_qk(const ModelFiles& model) {
-  return model.is_gguf && (model.config.family == Family::llama || model.config.family == Family::mistral);
+  return model.is_gguf && model.config.family == Family::llama;
 }
 
 void check_tensors(const ModelConfig& config, const TensorSource& tensors, bool is_gguf,

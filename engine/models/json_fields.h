@@ -13,8 +13,8 @@ struct IntegerRange {
   int64_t max = std::numeric_limits<int32_t>::max();
 };
 
-// Typed reads of one JSON object. Absent and null are the same. Every error is Error(corrupt) or, for a
-// number outside its range, Error(invalid_argument), naming file, field, the value found and what is due.
+// Typed reads of one JSON object. Absent and null are the same. Every error is Error(corrupt), naming
+// file, field, the value found and what is due.
 class JsonFields {
  public:
   // `object` and `file` must outlive this. `prefix` precedes field names in messages: "rope_scaling.".

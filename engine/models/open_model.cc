@@ -11,23 +11,33 @@
 #include "engine/weights/gguf_file.h"
 #include "engine/weights/mapped_file.h"
 #include "engine/weights/safetensors_file.h"
+#include "engine/weights/untrusted.h"
 
 namespace ete {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMaxConfigBytes = 16u << 20;
-constexpr size_t kMaxTokenizerBytes = 64u << 20;
-constexpr const char* kTokenizerFiles[] = {
-    "tokenizer.json",      "tokenizer_config.json",   "tokenizer.model",  "generation_config.json",
-    "chat_template.jinja", "special_tokens_map.json", "added_tokens.json"};
+constexpr size_t kMaxConfigBytes = JsonLimits{}.max_bytes;
+// Gemma 3's tokenizer.json, of 262,144 tokens, has 33 MB and its tokenizer_config.json 1.2 MB; the others are
+// smaller.
+constexpr size_t kMaxVocabularyBytes = size_t{64} << 20;
+constexpr size_t kMaxSmallFileBytes = size_t{8} << 20;
+struct TokenizerFile {
+  const char* name;
+  size_t max_bytes;
+};
+constexpr TokenizerFile kTokenizerFiles[] = {
+    {"tokenizer.json", kMaxVocabularyBytes},       {"tokenizer.model", kMaxVocabularyBytes},
+    {"tokenizer_config.json", kMaxSmallFileBytes}, {"generation_config.json", kMaxSmallFileBytes},
+    {"chat_template.jinja", kMaxSmallFileBytes},   {"special_tokens_map.json", kMaxSmallFileBytes},
+    {"added_tokens.json", kMaxSmallFileBytes}};
 
 TokenizerFiles read_tokenizer_files(const fs::path& directory) {
   TokenizerFiles tokenizer;
-  for (const char* name : kTokenizerFiles) {
+  for (const auto& [name, max_bytes] : kTokenizerFiles) {
     if (!file_exists((directory / name).string())) continue;
-    tokenizer.files[name] = read_file((directory / name).string(), kMaxTokenizerBytes);
+    tokenizer.files[name] = read_file((directory / name).string(), max_bytes);
   }
   return tokenizer;
 }

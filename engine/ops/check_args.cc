@@ -12,7 +12,7 @@ void check_kv(const KvLayout& kv, const std::vector<KvSegment>& segments) {
   CHECK(kv.type == DType::f32 || kv.type == DType::f16 || kv.type == DType::bf16,
         std::string(name_of(kv.type)));
   CHECK(kv.kv_heads > 0, std::to_string(kv.kv_heads));
-  CHECK(kv.head_dim >= 16 && kv.head_dim <= 256 && kv.head_dim % 2 == 0, std::to_string(kv.head_dim));
+  CHECK(kv.head_dim >= 2 && kv.head_dim <= kMaxHeadDim && kv.head_dim % 2 == 0, std::to_string(kv.head_dim));
   for (const KvSegment& segment : segments) {
     CHECK(segment.row_begin >= 0 && segment.row_count >= 0 && segment.first_position >= 0, "negative");
     CHECK(segment.first_page >= 0, std::to_string(segment.first_page));

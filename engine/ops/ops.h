@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/base/dtype.h"
+#include "engine/base/error.h"
 #include "engine/device/device.h"
 #include "engine/ops/packed_matrix.h"
 
@@ -54,10 +55,11 @@ struct MatmulOutput {
 // How a KV page of one layer lies in memory: K [kv_heads, kKvTile, head_dim], then V the same. A page holds
 // kKvTile positions; page p holds positions [p * kKvTile, (p + 1) * kKvTile).
 constexpr int64_t kKvTile = 512;
+constexpr int64_t kMaxHeadDim = 256;
 struct KvLayout {
   DType type = DType::f16;  // f32, f16 or bf16; rounded to nearest even on store
   int64_t kv_heads = 0;
-  int64_t head_dim = 0;  // multiple of 2, 16 to 256
+  int64_t head_dim = 0;  // multiple of 2, 2 to kMaxHeadDim
   size_t page_bytes() const { return 2 * static_cast<size_t>(kv_heads * kKvTile * head_dim) * size_of(type); }
 };
 
@@ -149,6 +151,9 @@ struct LogitsRow {
   float logsumexp = 0;              // over allowed ids, of logit / temperature; accumulated in double
   float max_logit = 0;              // over allowed ids
   std::vector<float> full;          // [vocab] when asked
+  // Why the row has no result: Error(internal) for a logit that is NaN or an infinite maximum. The rest is
+  // empty then; other rows have theirs.
+  std::optional<Error> error;
 };
 
 struct OpsOptions {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <string>
 
 #include "engine/base/check.h"
@@ -20,6 +21,10 @@ struct FormatTraits {
   int64_t block_bytes;   // of 16 rows x block_cols
   int64_t header_bytes;  // of a panel
 };
+constexpr FormatTraits of_ggml(WeightFormat format, GgmlBlock block) {
+  return {format, name_of(block), block_cols(block), 16 * static_cast<int64_t>(block_bytes(block)), 0};
+}
+// In the order of WeightFormat.
 constexpr FormatTraits kFormats[] = {
     {WeightFormat::f32, "f32", 32, 16 * 32 * 4, 0},
     {WeightFormat::bf16, "bf16", 32, 16 * 32 * 2, 0},
@@ -29,17 +34,16 @@ constexpr FormatTraits kFormats[] = {
     {WeightFormat::w4_g32, "w4_g32", 32, 16 * 16 + 16 * 2, 0},
     {WeightFormat::w4_g32m, "w4_g32m", 32, 16 * 16 + 16 * 4, 0},
     {WeightFormat::w4_g128, "w4_g128", 128, 16 * 64 + 16 * 2, 0},
-    {WeightFormat::q5_1, "q5_1", 32, 16 * kQ5_1Bytes, 0},
-    {WeightFormat::q4_k, "q4_k", 256, 16 * kQ4KBytes, 0},
-    {WeightFormat::q5_k, "q5_k", 256, 16 * kQ5KBytes, 0},
-    {WeightFormat::q6_k, "q6_k", 256, 16 * kQ6KBytes, 0},
+    of_ggml(WeightFormat::q5_1, GgmlBlock::q5_1),
+    of_ggml(WeightFormat::q4_k, GgmlBlock::q4_k),
+    of_ggml(WeightFormat::q5_k, GgmlBlock::q5_k),
+    of_ggml(WeightFormat::q6_k, GgmlBlock::q6_k),
 };
 
 const FormatTraits& traits_of(WeightFormat format) {
-  for (const FormatTraits& traits : kFormats) {
-    if (traits.format == format) return traits;
-  }
-  check_failed(__FILE__, __LINE__, "WeightFormat", "unknown");
+  const auto index = static_cast<size_t>(format);
+  CHECK(index < std::size(kFormats) && kFormats[index].format == format, std::to_string(index));
+  return kFormats[index];
 }
 
 int64_t blocks_of(const FormatTraits& traits, int64_t cols) {
@@ -109,6 +113,13 @@ void put_nibble(uint32_t q, std::byte* block, int64_t r, int64_t k) {
   *at = kept | static_cast<std::byte>(high ? q << 4 : q);
 }
 
+// 1 / d, or 0 where that is none: for a scale of 0, and for one so small that 1 / d is infinite. f16 holds
+// such a scale as 0, so what is stored does not matter.
+float inverse_of(float d) {
+  const float inverse = 1.0f / d;
+  return std::isfinite(inverse) ? inverse : 0.0f;
+}
+
 void pack_floats(WeightFormat format, const float* values, int64_t r, int64_t cols, std::byte* panel) {
   for (int64_t k = 0; k < cols; ++k) {
     std::byte* at = element_at(format, panel, r, k);
@@ -136,12 +147,12 @@ void pack_w8_g32(const float* values, int64_t r, int64_t cols, std::byte* panel)
   for (int64_t first = 0; first < cols; first += 32) {
     const int64_t count = std::min<int64_t>(32, cols - first);
     const float d = absmax_of(values + first, count) / 127.0f;
-    const float inverse = d == 0 ? 0.0f : 1.0f / d;
+    const float inverse = inverse_of(d);
+    put_half(finite_half(WeightFormat::w8_g32, d), panel + first / 32 * 544 + 512 + r * 2);
     for (int64_t k = first; k < first + count; ++k) {
       const auto q = static_cast<int8_t>(std::clamp(std::roundf(values[k] * inverse), -127.0f, 127.0f));
       *element_at(WeightFormat::w8_g32, panel, r, k) = static_cast<std::byte>(q);
     }
-    put_half(finite_half(WeightFormat::w8_g32, d), panel + first / 32 * 544 + 512 + r * 2);
   }
 }
 
@@ -153,13 +164,13 @@ void pack_w4_g32(const float* values, int64_t r, int64_t cols, std::byte* panel)
     const float largest = *std::max_element(block_values, block_values + count,
                                             [](float a, float b) { return std::fabs(a) < std::fabs(b); });
     const float d = largest / -8.0f;
-    const float inverse = d == 0 ? 0.0f : 1.0f / d;
+    const float inverse = inverse_of(d);
     std::byte* block = panel + first / 32 * 288;
+    put_half(finite_half(WeightFormat::w4_g32, d), block + 256 + r * 2);
     for (int64_t k = 0; k < count; ++k) {
       const float q = std::clamp(std::floor(block_values[k] * inverse + 8.5f), 0.0f, 15.0f);
       put_nibble(static_cast<uint32_t>(q), block, r, k);
     }
-    put_half(finite_half(WeightFormat::w4_g32, d), block + 256 + r * 2);
   }
 }
 
@@ -170,14 +181,15 @@ void pack_w4_g32m(const float* values, int64_t r, int64_t cols, std::byte* panel
     const float* block_values = values + first;
     const auto [min, max] = std::minmax_element(block_values, block_values + count);
     const float d = (*max - *min) / 15.0f;
-    const float inverse = d == 0 ? 0.0f : 1.0f / d;
+    const float inverse = inverse_of(d);
     std::byte* block = panel + first / 32 * 320;
+    // First: a difference that overflows is refused here.
+    put_half(finite_half(WeightFormat::w4_g32m, d), block + 256 + r * 2);
+    put_half(finite_half(WeightFormat::w4_g32m, *min), block + 288 + r * 2);
     for (int64_t k = 0; k < count; ++k) {
       const float q = std::clamp(std::floor((block_values[k] - *min) * inverse + 0.5f), 0.0f, 15.0f);
       put_nibble(static_cast<uint32_t>(q), block, r, k);
     }
-    put_half(finite_half(WeightFormat::w4_g32m, d), block + 256 + r * 2);
-    put_half(finite_half(WeightFormat::w4_g32m, *min), block + 288 + r * 2);
   }
 }
 
@@ -196,73 +208,77 @@ void pack_w4_g128(const float* values, int64_t r, int64_t cols, std::byte* panel
   }
 }
 
-float unpack_element(WeightFormat format, const std::byte* panel, int64_t r, int64_t k) {
-  // The addresses are the same for reading.
-  const std::byte* at = element_at(format, const_cast<std::byte*>(panel), r, k);
-  float scale = 1.0f;
-  switch (format) {
-    case WeightFormat::f32:
-      std::memcpy(&scale, at, sizeof(scale));
-      return scale;
-    case WeightFormat::bf16: {
-      uint16_t bits;
-      std::memcpy(&bits, at, sizeof(bits));
-      return bf16_to_f32(bits);
-    }
-    case WeightFormat::f16:
-      return half_at(at);
-    case WeightFormat::w8_row:
-      std::memcpy(&scale, panel + r * 4, sizeof(scale));
-      break;
-    default:
-      scale = half_at(panel + k / 32 * 544 + 512 + r * 2);
+float unpack_float(WeightFormat format, const std::byte* at) {
+  if (format == WeightFormat::f16) return half_at(at);
+  if (format == WeightFormat::bf16) {
+    uint16_t bits;
+    std::memcpy(&bits, at, sizeof(bits));
+    return bf16_to_f32(bits);
   }
-  return scale * static_cast<float>(std::to_integer<int8_t>(*at));
+  float value;
+  std::memcpy(&value, at, sizeof(value));
+  return value;
 }
 
-float unpack_w4(WeightFormat format, const std::byte* panel, int64_t r, int64_t k) {
+// The addresses are the same for reading.
+const std::byte* element_at(WeightFormat format, const std::byte* panel, int64_t r, int64_t k) {
+  return element_at(format, const_cast<std::byte*>(panel), r, k);
+}
+
+void unpack_floats(WeightFormat format, const std::byte* panel, int64_t r, int64_t cols, float* values) {
+  for (int64_t k = 0; k < cols; ++k) values[k] = unpack_float(format, element_at(format, panel, r, k));
+}
+
+void unpack_w8(WeightFormat format, const std::byte* panel, int64_t r, int64_t cols, float* values) {
+  float scale = 0;
+  if (format == WeightFormat::w8_row) std::memcpy(&scale, panel + r * 4, sizeof(scale));
+  for (int64_t k = 0; k < cols; ++k) {
+    if (format == WeightFormat::w8_g32 && k % 32 == 0) scale = half_at(panel + k / 32 * 544 + 512 + r * 2);
+    values[k] = scale * static_cast<float>(std::to_integer<int8_t>(*element_at(format, panel, r, k)));
+  }
+}
+
+void unpack_w4(WeightFormat format, const std::byte* panel, int64_t r, int64_t cols, float* values) {
   const FormatTraits& traits = traits_of(format);
-  const std::byte* block = panel + k / traits.block_cols * traits.block_bytes;
-  const int64_t column = k % traits.block_cols;
-  const auto byte = std::to_integer<uint32_t>(*nibbles_at(const_cast<std::byte*>(block), r, column));
-  const float q = static_cast<float>(column % 32 >= 16 ? byte >> 4 : byte & 15u);
-  const std::byte* scales = block + traits.block_cols / 32 * 256;
-  const float scale = half_at(scales + r * 2);
-  if (format == WeightFormat::w4_g32m) return scale * q + half_at(scales + 32 + r * 2);
-  return scale * (q - 8.0f);
+  const bool has_min = format == WeightFormat::w4_g32m;
+  for (int64_t first = 0; first < cols; first += traits.block_cols) {
+    const std::byte* block = panel + first / traits.block_cols * traits.block_bytes;
+    const std::byte* scales = block + traits.block_cols / 32 * 256;
+    const float scale = half_at(scales + r * 2);
+    const float min = has_min ? half_at(scales + 32 + r * 2) : 0.0f;
+    for (int64_t column = 0; column < std::min(traits.block_cols, cols - first); ++column) {
+      const auto byte = std::to_integer<uint32_t>(block[(column / 32 * 16 + r) * 16 + column % 16]);
+      const float q = static_cast<float>(column % 32 >= 16 ? byte >> 4 : byte & 15u);
+      values[first + column] = has_min ? scale * q + min : scale * (q - 8.0f);
+    }
+  }
 }
 
-void dequantize(WeightFormat format, const std::byte* block, float* values) {
+GgmlBlock ggml_block(WeightFormat format) {
   switch (format) {
     case WeightFormat::q5_1:
-      return dequantize_q5_1(block, values);
+      return GgmlBlock::q5_1;
     case WeightFormat::q4_k:
-      return dequantize_q4_k(block, values);
+      return GgmlBlock::q4_k;
     case WeightFormat::q5_k:
-      return dequantize_q5_k(block, values);
+      return GgmlBlock::q5_k;
+    case WeightFormat::q6_k:
+      return GgmlBlock::q6_k;
     default:
-      return dequantize_q6_k(block, values);
+      check_failed(__FILE__, __LINE__, "GgmlBlock", std::string(name_of(format)));
   }
 }
 
 void unpack_blocks(WeightFormat format, const std::byte* panel, int64_t r, int64_t cols, float* values) {
   const FormatTraits& traits = traits_of(format);
+  const GgmlBlock type = ggml_block(format);
   float block_values[256];
   for (int64_t first = 0; first < cols; first += traits.block_cols) {
     const std::byte* block =
         panel + first / traits.block_cols * traits.block_bytes + r * (traits.block_bytes / 16);
-    dequantize(format, block, block_values);
+    dequantize(type, block, block_values);
     std::copy_n(block_values, std::min(traits.block_cols, cols - first), values + first);
   }
-}
-
-bool is_w4(WeightFormat format) {
-  return format == WeightFormat::w4_g32 || format == WeightFormat::w4_g32m || format == WeightFormat::w4_g128;
-}
-
-bool is_ggml(WeightFormat format) {
-  return format == WeightFormat::q5_1 || format == WeightFormat::q4_k || format == WeightFormat::q5_k ||
-         format == WeightFormat::q6_k;
 }
 
 }  // namespace
@@ -315,10 +331,20 @@ void unpack_row(const PackedMatrix& matrix, int64_t row, float* values) {
   const std::byte* panel =
       matrix.data + static_cast<size_t>(row / kPanelRows) * panel_bytes(matrix.format, matrix.cols);
   const int64_t r = row % kPanelRows;
-  if (is_ggml(matrix.format)) return unpack_blocks(matrix.format, panel, r, matrix.cols, values);
-  const bool nibbles = is_w4(matrix.format);
-  for (int64_t k = 0; k < matrix.cols; ++k) {
-    values[k] = nibbles ? unpack_w4(matrix.format, panel, r, k) : unpack_element(matrix.format, panel, r, k);
+  switch (matrix.format) {
+    case WeightFormat::f32:
+    case WeightFormat::bf16:
+    case WeightFormat::f16:
+      return unpack_floats(matrix.format, panel, r, matrix.cols, values);
+    case WeightFormat::w8_row:
+    case WeightFormat::w8_g32:
+      return unpack_w8(matrix.format, panel, r, matrix.cols, values);
+    case WeightFormat::w4_g32:
+    case WeightFormat::w4_g32m:
+    case WeightFormat::w4_g128:
+      return unpack_w4(matrix.format, panel, r, matrix.cols, values);
+    default:
+      return unpack_blocks(matrix.format, panel, r, matrix.cols, values);
   }
 }
 

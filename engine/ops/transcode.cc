@@ -4,36 +4,10 @@
 #include <string>
 
 #include "engine/base/check.h"
-#include "engine/ops/ggml_blocks.h"
 
 namespace ete {
 
 namespace {
-
-struct BlockTraits {
-  GgmlBlock block;
-  std::string_view name;
-  int64_t cols;
-  size_t bytes;
-  WeightFormat format;
-};
-constexpr BlockTraits kBlocks[] = {
-    {GgmlBlock::q4_0, "q4_0", 32, 18, WeightFormat::w4_g32},
-    {GgmlBlock::q4_1, "q4_1", 32, 20, WeightFormat::w4_g32m},
-    {GgmlBlock::q5_0, "q5_0", 32, 22, WeightFormat::w8_g32},
-    {GgmlBlock::q8_0, "q8_0", 32, 34, WeightFormat::w8_g32},
-    {GgmlBlock::q5_1, "q5_1", 32, kQ5_1Bytes, WeightFormat::q5_1},
-    {GgmlBlock::q4_k, "q4_k", 256, kQ4KBytes, WeightFormat::q4_k},
-    {GgmlBlock::q5_k, "q5_k", 256, kQ5KBytes, WeightFormat::q5_k},
-    {GgmlBlock::q6_k, "q6_k", 256, kQ6KBytes, WeightFormat::q6_k},
-};
-
-const BlockTraits& traits_of(GgmlBlock block) {
-  for (const BlockTraits& traits : kBlocks) {
-    if (traits.block == block) return traits;
-  }
-  check_failed(__FILE__, __LINE__, "GgmlBlock", "unknown");
-}
 
 // 32 columns of one row, in a panel's block of 16 rows.
 
@@ -67,22 +41,39 @@ void put_q5(const std::byte* source, int64_t r, std::byte* block) {
 
 }  // namespace
 
-std::string_view name_of(GgmlBlock block) { return traits_of(block).name; }
-int64_t block_cols(GgmlBlock block) { return traits_of(block).cols; }
-size_t block_bytes(GgmlBlock block) { return traits_of(block).bytes; }
-WeightFormat format_of(GgmlBlock block) { return traits_of(block).format; }
+WeightFormat format_of(GgmlBlock block) {
+  switch (block) {
+    case GgmlBlock::q4_0:
+      return WeightFormat::w4_g32;
+    case GgmlBlock::q4_1:
+      return WeightFormat::w4_g32m;
+    case GgmlBlock::q5_0:
+    case GgmlBlock::q8_0:
+      return WeightFormat::w8_g32;
+    case GgmlBlock::q5_1:
+      return WeightFormat::q5_1;
+    case GgmlBlock::q4_k:
+      return WeightFormat::q4_k;
+    case GgmlBlock::q5_k:
+      return WeightFormat::q5_k;
+    case GgmlBlock::q6_k:
+      return WeightFormat::q6_k;
+  }
+  check_failed(__FILE__, __LINE__, "GgmlBlock", "unknown");
+}
 
 void transcode_row(GgmlBlock source, const std::byte* blocks, int64_t row, int64_t cols, std::byte* panel) {
-  const BlockTraits& traits = traits_of(source);
-  if (cols % traits.cols != 0) {
-    throw Error(ErrorCode::unsupported, std::string(traits.name) + ": " + std::to_string(cols) +
+  const int64_t block = block_cols(source);
+  const size_t bytes = block_bytes(source);
+  if (cols % block != 0) {
+    throw Error(ErrorCode::unsupported, std::string(name_of(source)) + ": " + std::to_string(cols) +
                                             " columns are no multiple of its block of " +
-                                            std::to_string(traits.cols));
+                                            std::to_string(block));
   }
   const int64_t r = row % kPanelRows;
-  const size_t panel_block_bytes = panel_bytes(traits.format, traits.cols);
-  for (int64_t b = 0; b < cols / traits.cols; ++b) {
-    const std::byte* from = blocks + static_cast<size_t>(b) * traits.bytes;
+  const size_t panel_block_bytes = panel_bytes(format_of(source), block);
+  for (int64_t b = 0; b < cols / block; ++b) {
+    const std::byte* from = blocks + static_cast<size_t>(b) * bytes;
     std::byte* to = panel + static_cast<size_t>(b) * panel_block_bytes;
     switch (source) {
       case GgmlBlock::q4_0:
@@ -96,7 +87,7 @@ void transcode_row(GgmlBlock source, const std::byte* blocks, int64_t row, int64
         put_q5(from, r, to);
         break;
       default:
-        std::memcpy(to + static_cast<size_t>(r) * traits.bytes, from, traits.bytes);
+        std::memcpy(to + static_cast<size_t>(r) * bytes, from, bytes);
     }
   }
 }

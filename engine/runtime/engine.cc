@@ -1,6 +1,5 @@
 #include "engine/runtime/engine.h"
 
-#include <thread>
 #include <utility>
 
 #include "engine/device/cpu/cpu_features.h"
@@ -10,9 +9,7 @@ namespace ete {
 
 namespace {
 
-int threads_of(int option) {
-  return option > 0 ? option : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-}
+int threads_of(int option) { return option > 0 ? option : default_threads(); }
 
 std::unique_ptr<Ops> make_ops_for(Device& device, const ParsedOptions& options) {
   try {

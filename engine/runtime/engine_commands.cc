@@ -8,9 +8,6 @@
 
 namespace ete {
 
-namespace {
-
-// What is no Error of ours is a lack of memory or a fault: it ends the session, not the engine.
 Error as_error(const std::exception& exception) {
   if (const auto* error = dynamic_cast<const Error*>(&exception)) return *error;
   if (dynamic_cast<const std::bad_alloc*>(&exception) != nullptr) {
@@ -18,8 +15,6 @@ Error as_error(const std::exception& exception) {
   }
   return Error(ErrorCode::internal, exception.what());
 }
-
-}  // namespace
 
 void EngineImpl::process(OpenCommand& command) {
   try {
@@ -31,10 +26,11 @@ void EngineImpl::process(OpenCommand& command) {
 }
 
 void EngineImpl::open_session(OpenCommand& command) {
-  if (const std::optional<Error> fatal = fatal_error()) throw Error(*fatal);
   OpenRequest& request = command.request;
+  if (fatal_) throw *fatal_;
   auto session = std::make_unique<EngineSession>();
   session->id = command.id;
+  session->request_id = std::move(request.request_id);
   session->listener = command.listener;
   if (request.fork_of != 0) session->length = share_fork(request, session.get());
   check_open(request, session->length, {files_.config.vocab_size, placement_.context});

@@ -42,7 +42,7 @@ EngineImpl::~EngineImpl() {
   }
   changed_.notify_one();
   thread_.join();
-  recover();  // copies under way call back
+  streamer_->reset();  // copies under way call back
 }
 
 void EngineImpl::load(const PreparedModel& prepared, const LoadProgress& progress,
@@ -117,24 +117,14 @@ void EngineImpl::warm_up() {
   runner_->run(pass, *this);
 }
 
-std::optional<Error> EngineImpl::fatal_error() const {
-  std::lock_guard lock(mutex_);
-  return fatal_;
-}
-
-// Waits for the copies under way. What fails even when nothing else is under way will always fail.
-void EngineImpl::recover() {
-  try {
-    streamer_->reset();
-  } catch (const std::exception& error) {
-    std::lock_guard lock(mutex_);
-    fatal_ = Error(ErrorCode::internal, plan_.device_name + ": " + error.what());
-  }
-}
-
 EngineStatus EngineImpl::status() const {
   std::lock_guard lock(mutex_);
   return status_;
+}
+
+std::optional<Error> EngineImpl::fatal_error() const {
+  std::lock_guard lock(mutex_);
+  return fatal_;
 }
 
 SessionId EngineImpl::open(OpenRequest request, std::shared_ptr<SessionListener> listener) {

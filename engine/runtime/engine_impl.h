@@ -47,6 +47,9 @@ PreparedModel prepare_model(const EngineOptions& options);
 PreparedModel prepare_model(const EngineOptions& options, std::unique_ptr<Device> device,
                             std::unique_ptr<Ops> ops);
 
+// What is no Error of ours is a lack of memory or a fault: it ends the session, not the engine.
+Error as_error(const std::exception& exception);
+
 class EngineImpl final : public Engine, private PassHooks {
  public:
   EngineImpl(PreparedModel prepared, const LoadProgress& progress, const EngineTuning& tuning);
@@ -110,9 +113,10 @@ class EngineImpl final : public Engine, private PassHooks {
   void run_pass(const std::vector<PassShare>& shares);
   bool add_to_pass(const PassShare& share);
   void finish_pass(const std::vector<PassShare>& shares, double start_ms, double end_ms);
+  void fail_pass(const Error& failed);
+  std::optional<Error> row_error(const EngineSession& session, int64_t from, int64_t end) const;
   void deliver(EngineSession& session);
   void watch_slots();
-  void recover();
   void at_boundary() override;
   void dropped(SessionId id) override;
   PassSession* in_pass(SessionId id);
@@ -153,8 +157,8 @@ class EngineImpl final : public Engine, private PassHooks {
   std::vector<Command> queue_;
   bool stopping_ = false;
   uint64_t slots_full_generation_ = 0;
-  std::optional<Error> fatal_;  // the device is lost
   EngineStatus status_;
+  std::optional<Error> fatal_;  // written by the engine thread only
 
   std::thread thread_;
 };

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "engine/runtime/engine_impl.h"
+#include "engine/weights/untrusted.h"
 
 namespace ete {
 
@@ -25,15 +26,28 @@ void EngineImpl::run_pass(const std::vector<PassShare>& shares) {
   const double start_ms = now_ms();
   try {
     runner_->run(pass_, *this);
+    arena_->check();
   } catch (const std::exception& error) {
-    const Error failed(ErrorCode::internal, std::string("pass: ") + error.what());
-    for (const PassSession& part : pass_) end_session(part.id, &failed);
-    recover();
-    if (const std::optional<Error> fatal = fatal_error()) {
-      while (!sessions_.empty()) end_session(sessions_.begin()->first, &*fatal);
-    }
+    fail_pass(Error(ErrorCode::internal, std::string("pass: ") + error.what()));
   }
   finish_pass(admitted, start_ms, now_ms());
+}
+
+// The sessions of the pass end with it. A device that still fails when its error has been taken has failed
+// for good: then every session ends, those to come too (I8).
+void EngineImpl::fail_pass(const Error& failed) {
+  streamer_->reset();
+  try {
+    runner_->try_device();
+  } catch (const std::exception& error) {
+    std::lock_guard lock(mutex_);
+    fatal_ = Error(ErrorCode::internal, std::string("the device no longer works: ") + error.what() +
+                                            "; first seen: " + failed.what());
+  }
+  if (fatal_) {
+    while (!sessions_.empty()) end_session(sessions_.begin()->first, &*fatal_);
+  }
+  for (const PassSession& part : pass_) end_session(part.id, &failed);
 }
 
 // False when the session ended because its keys and values do not fit.
@@ -43,7 +57,8 @@ bool EngineImpl::add_to_pass(const PassShare& share) {
   const int64_t rows = share.prefill_rows + share.decode_rows;
   try {
     kv_->reserve(session.kv, first, first + rows);
-  } catch (const Error& error) {
+  } catch (const std::exception& exception) {
+    const Error error = as_error(exception);
     end_session(share.id, &error);
     return false;
   }
@@ -78,12 +93,28 @@ void EngineImpl::finish_pass(const std::vector<PassShare>& shares, double start_
     if (session == nullptr) continue;
     const int64_t rows = share.prefill_rows + share.decode_rows;
     session->length += rows;
+    if (const auto error = row_error(*session, session->length - rows, session->length)) {
+      end_session(share.id, &*error);
+      continue;
+    }
     StepTimings& timings = session->result.timings;
     timings.compute_ms += end_ms - start_ms;
     timings.passes += 1;
     timings.rows += rows;
     if (session->length == session->end()) deliver(*session);
   }
+}
+
+// Of the wanted rows at positions [from, end).
+std::optional<Error> EngineImpl::row_error(const EngineSession& session, int64_t from, int64_t end) const {
+  for (int64_t position = std::max(from, session.wanted_from); position < end; ++position) {
+    const auto& error = session.result.rows[static_cast<size_t>(position - session.wanted_from)].error;
+    if (!error) continue;
+    return Error(error->code(), "logits: session " + std::to_string(session.id) + " (request '" +
+                                    printable(session.request_id) + "'), position " +
+                                    std::to_string(position) + ": " + error->what());
+  }
+  return std::nullopt;
 }
 
 void EngineImpl::deliver(EngineSession& session) {

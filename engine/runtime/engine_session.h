@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "engine/device/device.h"
@@ -56,6 +57,7 @@ struct EngineSession {
   using Clock = std::chrono::steady_clock;
 
   SessionId id = 0;
+  std::string request_id;
   std::shared_ptr<SessionListener> listener;
   SessionKv kv;
   int64_t length = 0;  // positions computed

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <exception>
+#include <functional>
 #include <string>
 #include <utility>
 
@@ -16,6 +17,15 @@ namespace {
 // The engine thread runs ahead of the device by two stretches of about this long, so that a cancelled session
 // leaves soon and a fast pass is not held up by a wait a layer.
 constexpr double kStretchMs = 4.0;
+
+// Says in the error what was being done.
+void named(const char* what, const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const std::exception& error) {
+    throw Error(ErrorCode::internal, std::string(what) + ": " + error.what());
+  }
+}
 
 }  // namespace
 
@@ -48,9 +58,8 @@ void PassRunner::run(std::vector<PassSession>& sessions, PassHooks& hooks) {
   });
   try {
     const auto start = std::chrono::steady_clock::now();
-    submit(sessions, hooks);
-    parts_.streams.compute->synchronize();
-    parts_.streams.write_back->synchronize();
+    named("computing", [&] { submit(sessions, hooks); });
+    finish();
     const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
     layer_ms_[has_prefill ? 1 : 0] = std::max(elapsed.count(), 1e-3) / static_cast<double>(layers_);
   } catch (...) {
@@ -60,12 +69,43 @@ void PassRunner::run(std::vector<PassSession>& sessions, PassHooks& hooks) {
   }
 }
 
+// Waits for the pass. What is computed from a layer that did not arrive means nothing, so its copy is looked
+// at first; the copies ahead of the next pass go on.
+void PassRunner::finish() {
+  std::exception_ptr computing;
+  try {
+    named("computing", [&] { parts_.streams.compute->synchronize(); });
+  } catch (const Error&) {
+    computing = std::current_exception();
+  }
+  named("copying layers to the device", [&] { parts_.streams.copy_in->rethrow_error(); });
+  if (Stream* kv_in = parts_.streams.kv_in.get()) {
+    named("copying keys and values to the device", [&] { kv_in->rethrow_error(); });
+  }
+  if (computing) std::rethrow_exception(computing);
+  named("copying logits to the host", [&] { parts_.streams.write_back->synchronize(); });
+}
+
+std::vector<Stream*> PassRunner::streams() const {
+  const PassStreams& all = parts_.streams;
+  std::vector<Stream*> streams = {all.compute.get(), all.copy_in.get(), all.write_back.get()};
+  if (all.kv_in) streams.push_back(all.kv_in.get());
+  return streams;
+}
+
+void PassRunner::try_device() {
+  float probe = 0;
+  for (Stream* stream : streams()) {
+    parts_.device.copy_async(*stream, rows_.act.x, &probe, sizeof probe);
+    stream->synchronize();
+  }
+}
+
 // The first error is what the caller gets; what follows from it tells nothing new.
 void PassRunner::drain() noexcept {
-  const PassStreams& streams = parts_.streams;
-  for (Stream* stream : {streams.compute.get(), streams.kv_in.get(), streams.write_back.get()}) {
+  for (Stream* stream : streams()) {
     try {
-      if (stream != nullptr) stream->synchronize();
+      stream->synchronize();
     } catch (const std::exception&) {
     }
   }

@@ -65,8 +65,13 @@ class PassRunner {
   // Takes activations and, on the device, logits from the arena.
   PassRunner(const PassParts& parts, const Placement& placement, DeviceArena& arena);
 
-  // Returns when all results are there. Throws what the device threw; the streams are idle then.
+  // Returns when all results are there. Throws Error(internal) saying what of the pass failed on the device,
+  // and why; the streams are idle then. A copy ahead of the next pass that has failed already counts as this
+  // one's.
   void run(std::vector<PassSession>& sessions, PassHooks& hooks);
+  // Copies a few bytes on every stream. Throws when the device no longer does that: its error is one that
+  // stays. Not while a pass runs.
+  void try_device();
 
  private:
   // Consecutive rows of one session and kind.
@@ -91,6 +96,8 @@ class PassRunner {
   void compute_logits();
   void compute_logits_batch(RowKind kind, std::span<const WantedRow> batch);
   void submit(std::vector<PassSession>& sessions, PassHooks& hooks);
+  void finish();
+  std::vector<Stream*> streams() const;
   void drain() noexcept;
 
   PassParts parts_;

@@ -14,6 +14,22 @@ constexpr size_t kCopyPiece = size_t{16} << 20;
 
 }  // namespace
 
+// Calls once: when the copy stream reaches it, or when it is dropped there because a copy before it failed.
+// Someone waits for the call.
+class LayerStreamer::Notice {
+ public:
+  explicit Notice(std::function<void()> call) : call_(std::move(call)) {}
+  ~Notice() { give(); }
+  Notice(const Notice&) = delete;
+  Notice& operator=(const Notice&) = delete;
+  void give() {
+    if (auto call = std::exchange(call_, nullptr)) call();
+  }
+
+ private:
+  std::function<void()> call_;
+};
+
 LayerLease::LayerLease(LayerStreamer* owner, int slot, const BlobLayout& layout, const std::byte* device_base,
                        const std::byte* home, Stream* compute)
     : owner_(owner),
@@ -70,9 +86,13 @@ LayerStreamer::LayerStreamer(Device& device, const WeightStore& store, DeviceAre
 
 LayerStreamer::~LayerStreamer() {
   // Copies that are under way read the store and write the slots, which may die right after this.
+  await_copies();
+}
+
+void LayerStreamer::await_copies() {
   try {
     copy_.synchronize();
-  } catch (const std::exception&) {  // nobody is left to act on a failed copy
+  } catch (const std::exception&) {  // nobody will read what the failed copy was to bring
   }
 }
 
@@ -142,7 +162,7 @@ int LayerStreamer::victim_for(int64_t layer) const {
 
 void LayerStreamer::fill(int index, int64_t layer) {
   Slot& slot = slots_[static_cast<size_t>(index)];
-  slot.layer = layer;
+  slot.layer = -1;  // until all of it is on its way: any of this may throw
   slot.computed->wait(copy_);
   const std::byte* home = store_.layer_home(layer);
   const size_t bytes = store_.layer_layout(layer).device_bytes;
@@ -153,11 +173,13 @@ void LayerStreamer::fill(int index, int64_t layer) {
     if (pacer_) pacer_->end(copy_, piece);
   }
   slot.copied->record(copy_);
+  slot.layer = layer;
   bytes_copied_ += bytes;
   copying_ = true;
 }
 
 void LayerStreamer::prefetch(int64_t layer) {
+  if (release_error_) std::rethrow_exception(release_error_);
   if (order_[static_cast<size_t>(layer)] < 0 || slot_of(layer) >= 0) return;
   const int slot = victim_for(layer);
   if (slot >= 0) fill(slot, layer);
@@ -170,6 +192,7 @@ void LayerStreamer::fetch_ahead() {
 }
 
 LayerLease LayerStreamer::acquire(int64_t layer, Stream& compute) {
+  if (release_error_) std::rethrow_exception(release_error_);
   const auto i = static_cast<size_t>(layer);
   const BlobLayout& layout = store_.layer_layout(layer);
   const std::byte* home = store_.layer_home(layer);
@@ -179,14 +202,28 @@ LayerLease LayerStreamer::acquire(int64_t layer, Stream& compute) {
   const int index = slot_of(layer);
   CHECK(index >= 0, "every slot is leased");
   Slot& slot = slots_[static_cast<size_t>(index)];
-  slot.leased = true;
   slot.copied->wait(compute);
+  slot.leased = true;
+  LayerLease lease(this, index, layout, slot.data, home, &compute);  // gives the slot back if this throws
   fetch_ahead();
-  return LayerLease(this, index, layout, slot.data, home, &compute);
+  return lease;
 }
 
-void LayerStreamer::release(int index, Stream& compute) {
+// Of a destructor. What the device refuses is kept: without the event of this slot it must not be
+// overwritten, so that nothing more is fetched or leased until reset().
+void LayerStreamer::release(int index, Stream& compute) noexcept {
+  try {
+    mark_computed(index, compute);
+    fetch_ahead();
+  } catch (...) {
+    if (!release_error_) release_error_ = std::current_exception();
+  }
+}
+
+void LayerStreamer::mark_computed(int index, Stream& compute) {
   Slot& slot = slots_[static_cast<size_t>(index)];
+  slot.leased = false;
+  cursor_ = (cursor_ + 1) % static_cast<int64_t>(streamed_.size());
   if (options_.poison_released_slots) {
     // No copy: one that waits behind those of the copy stream would order the streams, and hide a missing
     // event.
@@ -194,21 +231,19 @@ void LayerStreamer::release(int index, Stream& compute) {
     slot.layer = -1;
   }
   slot.computed->record(compute);
-  slot.leased = false;
-  cursor_ = (cursor_ + 1) % static_cast<int64_t>(streamed_.size());
-  fetch_ahead();
 }
 
 bool LayerStreamer::notify_when_copied(std::function<void()> call) {
   if (!std::exchange(copying_, false)) return false;
-  device_.host_async(copy_, std::move(call));
+  device_.host_async(copy_, [notice = std::make_shared<Notice>(std::move(call))] { notice->give(); });
   return true;
 }
 
 void LayerStreamer::reset() {
   for (Slot& slot : slots_) slot.layer = -1;
   copying_ = false;
-  copy_.synchronize();
+  release_error_ = nullptr;
+  await_copies();
 }
 
 }  // namespace ete

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -15,8 +16,9 @@ namespace ete {
 class LayerStreamer;
 
 // The right to read one layer's weights on a compute stream. Releasing it (destruction) records "computed":
-// the slot may be overwritten once everything submitted to that stream so far is done. Move-only; engine
-// thread.
+// the slot may be overwritten once everything submitted to that stream so far is done, and the next layer is
+// fetched into it. Where the device refuses, the next prefetch() or acquire() throws its error. Move-only;
+// engine thread.
 class LayerLease {
  public:
   LayerLease(LayerLease&& other) noexcept;
@@ -69,12 +71,13 @@ class LayerStreamer {
   // Starts copying `layer`, unless it is there already or every slot holds a layer that is needed sooner.
   void prefetch(int64_t layer);
   // The compute stream waits until the layer is there; the layers after it start to be fetched. Fewer leases
-  // than slots may be held: else Error(internal).
+  // than slots may be held: else Error(internal). Throws the error of an earlier release until reset().
   LayerLease acquire(int64_t layer, Stream& compute);
-  // Calls back on a thread of the device when every copy submitted so far is done; false: none is, no call
-  // comes.
+  // Calls back on a thread of the device when every copy submitted so far is done or has failed; false: none
+  // is under way, no call comes.
   bool notify_when_copied(std::function<void()> call);
-  // Waits for all copies and forgets what the slots hold. After a device error.
+  // Waits for all copies and forgets what the slots hold, and the error of a copy or a release. After an
+  // error of the device.
   void reset();
 
   uint64_t bytes_copied() const { return bytes_copied_; }
@@ -88,13 +91,16 @@ class LayerStreamer {
     std::unique_ptr<Event> copied;
     std::unique_ptr<Event> computed;
   };
+  class Notice;
   void copy_resident_layers(DeviceArena& arena);
+  void await_copies();
   int slot_of(int64_t layer) const;  // -1: in none
   int64_t distance(int64_t layer) const;
   int victim_for(int64_t layer) const;
   void fill(int slot, int64_t layer);
   void fetch_ahead();
-  void release(int slot, Stream& compute);
+  void release(int slot, Stream& compute) noexcept;
+  void mark_computed(int slot, Stream& compute);
 
   Device& device_;
   const WeightStore& store_;
@@ -107,6 +113,7 @@ class LayerStreamer {
   size_t slot_bytes_ = 0;
   int64_t cursor_ = 0;  // index in streamed_ of the next layer to be leased
   bool copying_ = false;
+  std::exception_ptr release_error_;  // of the first release that failed since reset()
   uint64_t bytes_copied_ = 0;
   std::unique_ptr<LinkPacer> pacer_;
 };

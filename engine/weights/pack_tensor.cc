@@ -1,37 +1,12 @@
 #include "engine/weights/pack_tensor.h"
 
-#include <optional>
+#include <string>
 
+#include "engine/base/error.h"
 #include "engine/ops/transcode.h"
+#include "engine/weights/untrusted.h"
 
 namespace ete {
-
-namespace {
-
-std::optional<GgmlBlock> ggml_block(SourceType type) {
-  switch (type) {
-    case SourceType::q4_0:
-      return GgmlBlock::q4_0;
-    case SourceType::q4_1:
-      return GgmlBlock::q4_1;
-    case SourceType::q5_0:
-      return GgmlBlock::q5_0;
-    case SourceType::q8_0:
-      return GgmlBlock::q8_0;
-    case SourceType::q5_1:
-      return GgmlBlock::q5_1;
-    case SourceType::q4_k:
-      return GgmlBlock::q4_k;
-    case SourceType::q5_k:
-      return GgmlBlock::q5_k;
-    case SourceType::q6_k:
-      return GgmlBlock::q6_k;
-    default:
-      return std::nullopt;
-  }
-}
-
-}  // namespace
 
 bool packs_losslessly(SourceType type, WeightFormat format) {
   if (const auto block = ggml_block(type)) return format_of(*block) == format;
@@ -57,7 +32,12 @@ void pack_tensor_row(const SourceTensor& tensor, int64_t source_row, WeightForma
     return;
   }
   read_row(tensor, source_row, scratch);
-  pack_row(format, scratch, row, cols, panel);
+  try {
+    pack_row(format, scratch, row, cols, panel);
+  } catch (const Error& error) {
+    throw Error(error.code(), tensor.file + ": tensor " + printable(tensor.name) + ", row " +
+                                  std::to_string(source_row) + ": " + error.what());
+  }
 }
 
 }  // namespace ete

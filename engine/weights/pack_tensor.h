@@ -12,7 +12,8 @@ namespace ete {
 bool packs_losslessly(SourceType type, WeightFormat format);
 
 // Packs one row of a file's matrix [rows, cols] as row `row` of the packed matrix, whose panel is `panel`:
-// block by block where the format holds the source's blocks exactly, else by value. scratch [cols].
+// block by block where the format holds the source's blocks exactly, else by value. scratch [cols]. Error
+// naming file, tensor and row when the format cannot hold its values.
 void pack_tensor_row(const SourceTensor& tensor, int64_t source_row, WeightFormat format, int64_t row,
                      float* scratch, std::byte* panel);
 

@@ -3,9 +3,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "engine/ops/ggml_blocks.h"
 
 namespace ete {
 
@@ -31,6 +34,7 @@ enum class SourceType : uint8_t {
   q6_k,
 };
 std::string_view name_of(SourceType type);
+std::optional<GgmlBlock> ggml_block(SourceType type);  // none for plain types
 // Columns of one block (1 for plain types) and its bytes.
 int64_t block_cols(SourceType type);
 size_t block_bytes(SourceType type);

@@ -65,12 +65,6 @@ size_t StoreLayout::bytes() const {
   return total;
 }
 
-size_t StoreLayout::max_layer_device_bytes() const {
-  size_t most = 0;
-  for (const BlobLayout& layer : layers) most = std::max(most, layer.device_bytes);
-  return most;
-}
-
 StoreLayout lay_out(const ModelWeights& weights, const std::vector<double>& host_share) {
   StoreLayout layout;
   for (size_t i = 0; i < weights.layers.size(); ++i) {

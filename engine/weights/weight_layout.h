@@ -73,7 +73,6 @@ struct StoreLayout {
   BlobLayout final_norm;
   BlobLayout lm_head;  // empty when tied
   size_t bytes() const;
-  size_t max_layer_device_bytes() const;
 };
 
 // host_share[i] is layer i's.

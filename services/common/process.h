@@ -8,8 +8,8 @@
 namespace ete::service {
 
 // SIGTERM comes when the parent dies, or the thread of it that started this process. Call from the main
-// thread; `parent` is getppid() as early as the process could ask. Throws std::runtime_error when the parent
-// is already gone.
+// thread; `parent` is what the parent calls itself: by the time that its child can ask, it may have died.
+// Throws std::runtime_error when the parent is already gone.
 void exit_with_parent(pid_t parent);
 
 // Bytes of RAM that the process occupies; 0 when /proc cannot be read.

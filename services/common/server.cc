@@ -2,11 +2,13 @@
 
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/resource_quota.h>
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server_builder.h>
 #include <sys/stat.h>
 
 #include <stdexcept>
+#include <thread>
 
 namespace ete::service {
 namespace {
@@ -14,7 +16,8 @@ namespace {
 constexpr int kKeepaliveMs = 20'000;
 constexpr int kKeepaliveTimeoutMs = 10'000;
 constexpr int kMinPingIntervalMs = 5'000;
-constexpr int kMaxStreamsPerConnection = 1024;
+// From the end of the last call to the end of its connection.
+constexpr std::chrono::milliseconds kLinger{50};
 
 // Files made while it lives have no permission for group and others.
 class PrivateFiles {
@@ -28,13 +31,16 @@ class PrivateFiles {
   mode_t previous_;
 };
 
-void set_limits(grpc::ServerBuilder& builder, int max_receive_bytes) {
-  builder.SetMaxReceiveMessageSize(max_receive_bytes);
+void set_limits(grpc::ServerBuilder& builder, const ListenOptions& options) {
+  builder.SetMaxReceiveMessageSize(options.max_receive_bytes);
+  if (options.max_buffer_bytes != 0) {
+    builder.SetResourceQuota(grpc::ResourceQuota("server").Resize(options.max_buffer_bytes));
+  }
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kMinPingIntervalMs);
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.max_streams);
   // Else a second server binds the same port, and connections go to either.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
 }
@@ -46,7 +52,7 @@ ListeningServer::ListeningServer(const ListenOptions& options, const std::vector
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
-  set_limits(builder, options.max_receive_bytes);
+  set_limits(builder, options);
   int port = 0;
   builder.AddListeningPort(address_.grpc_target(), grpc::InsecureServerCredentials(), &port);
   for (grpc::Service* service : services) builder.RegisterService(service);
@@ -72,6 +78,9 @@ void ListeningServer::set_serving(bool serving) {
 }
 
 void ListeningServer::shutdown(std::chrono::milliseconds grace) {
+  // gRPC ends a connection with its last call. A client that writes then (a window update, the answer to a
+  // ping) gets an error and loses what it has not read, which may be the status of that call.
+  if (grace > kLinger) std::this_thread::sleep_for(kLinger);
   server_->Shutdown(std::chrono::system_clock::now() + grace);
 }
 

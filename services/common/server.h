@@ -3,6 +3,7 @@
 #include <grpcpp/server.h>
 
 #include <chrono>
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,6 +15,8 @@ namespace ete::service {
 struct ListenOptions {
   Address address;
   int max_receive_bytes = 16 << 20;  // a larger message ends its call with RESOURCE_EXHAUSTED
+  int max_streams = 1024;            // of one connection at a time; further ones wait at the client
+  size_t max_buffer_bytes = 0;       // gRPC's own, of all connections; 0: no bound
 };
 
 // A gRPC server with health (grpc.health.v1) and reflection, listening from construction on; NOT_SERVING
@@ -30,7 +33,8 @@ class ListeningServer {
   void set_serving(bool serving);
   // With the port that the system chose when 0 was asked for.
   const Address& address() const { return address_; }
-  // Refuses new calls, cancels those still running after `grace`, returns when all have ended.
+  // For when long calls have ended. Refuses new calls, cancels those still running after `grace`, returns
+  // when all have ended.
   void shutdown(std::chrono::milliseconds grace);
 
  private:

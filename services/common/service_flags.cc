@@ -5,6 +5,9 @@
 #include "clients/options/command_line.h"
 #include "services/common/logging.h"
 
+#include <iostream>
+#include <limits>
+
 namespace ete::service {
 namespace {
 
@@ -34,8 +37,15 @@ void add_service_flags(CLI::App& app, ServiceOptions& options) {
   app.add_option("--log-level", options.log_level, "what is logged to stderr [info]")
       ->check(CLI::IsMember(log_levels()))
       ->type_name("trace|debug|info|warn|error|off");
-  app.add_flag("--exit-with-parent", options.exit_with_parent,
-               "stop when the process that started this one ends");
+  app.add_option_function<std::string>(
+         "--exit-with-parent",
+         [&options](const std::string& text) {
+           const auto parent = parse_integer(text, 1, std::numeric_limits<pid_t>::max());
+           if (!parent) reject_flag("--exit-with-parent", text, "the process id of whoever starts this");
+           options.exit_with_parent = *parent;
+         },
+         "stop when the process that started this one, which has this id, ends")
+      ->type_name("PID");
   app.add_option_function<std::string>(
          "--drain-grace",
          [&options](const std::string& text) {
@@ -47,6 +57,15 @@ void add_service_flags(CLI::App& app, ServiceOptions& options) {
       ->type_name("SECONDS");
   app.add_flag("--insecure-listen-anywhere", options.insecure_listen_anywhere,
                "allow an address that other machines reach, although nobody is authenticated");
+}
+
+std::optional<int> parse_server_flags(CLI::App& app, int argc, const char* const* argv,
+                                      const ServiceOptions& options) {
+  if (const auto exit_code = parse_command_line(app, argc, argv)) return exit_code;
+  const auto refused = refuse_listen("--listen", options.listen, options.insecure_listen_anywhere);
+  if (!refused) return std::nullopt;
+  std::cerr << error_line(app.get_name(), *refused) + "\n";
+  return 2;
 }
 
 std::optional<std::string> refuse_listen(const std::string& flag, const Address& address,

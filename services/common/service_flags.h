@@ -13,7 +13,7 @@ namespace ete::service {
 struct ServiceOptions {
   Address listen;
   std::string log_level = "info";
-  bool exit_with_parent = false;
+  int64_t exit_with_parent = 0;  // process id; 0: none
   std::chrono::milliseconds drain_grace{10'000};
   bool insecure_listen_anywhere = false;
 };
@@ -21,6 +21,12 @@ struct ServiceOptions {
 // --listen (required), --log-level, --exit-with-parent, --drain-grace, --insecure-listen-anywhere. `options`
 // outlives the parse.
 void add_service_flags(CLI::App& app, ServiceOptions& options);
+
+// Parses the command line of a server, whose flags `app` has. Empty means go on; otherwise the process exits
+// with the code: 0 after --help, 2 after a usage error (--listen at an address that it must not have, too),
+// told in one line on stderr.
+std::optional<int> parse_server_flags(CLI::App& app, int argc, const char* const* argv,
+                                      const ServiceOptions& options);
 
 // A flag whose value is an address.
 CLI::Option* add_address_flag(CLI::App& app, const std::string& flag, const std::string& description,

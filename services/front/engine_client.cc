@@ -158,7 +158,10 @@ std::chrono::milliseconds EngineClient::inspect() {
                                                              : "it is loading its model");
     return kUntilServing;
   }
-  if (status->worker_id() == refused_worker_) return kWhileServing;
+  if (refusal_ && status->worker_id() == refused_worker_) {
+    set_away(refusal_->what(), refusal_->code());
+    return kWhileServing;
+  }
   if (serves(status->worker_id())) return kWhileServing;
   set_away("its model may have changed");
   try {
@@ -172,6 +175,7 @@ std::chrono::milliseconds EngineClient::inspect() {
     if (passing) return kUntilServing;
     spdlog::error("the worker at {}: its model cannot be served: {}", where_, error.what());
     refused_worker_ = status->worker_id();
+    refusal_ = error;
   }
   return kWhileServing;
 }

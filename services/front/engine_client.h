@@ -61,7 +61,8 @@ class EngineClient {
   const std::shared_ptr<grpc::Channel> channel_;
   const std::shared_ptr<v1::Engine::Stub> stub_;
   std::shared_ptr<const ServedModel> latest_;  // the client's thread's own: what was fetched last
-  std::string refused_worker_;                 // likewise: the worker_id whose model cannot be served
+  std::string refused_worker_;                 // likewise: the worker_id whose model cannot be served,
+  std::optional<FrontError> refusal_;          // and why
 
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable sessions_ended_;

@@ -2,7 +2,6 @@
 
 #include <google/protobuf/stubs/logging.h>
 #include <spdlog/spdlog.h>
-#include <unistd.h>
 
 #include <exception>
 #include <future>
@@ -20,7 +19,6 @@
 namespace ete::front {
 
 int run_front(int argc, const char* const* argv) {
-  const pid_t parent = getppid();
   FrontConfig config;
   if (const auto exit_code = parse_front_config(argc, argv, config)) return *exit_code;
   service::start_logging("ete-front", config.service.log_level);
@@ -30,7 +28,9 @@ int run_front(int argc, const char* const* argv) {
   try {
     std::promise<void> stop;
     const service::StopSignal stop_signal([&stop](int /*signal*/) { stop.set_value(); });
-    if (config.service.exit_with_parent) service::exit_with_parent(parent);
+    if (config.service.exit_with_parent != 0) {
+      service::exit_with_parent(static_cast<pid_t>(config.service.exit_with_parent));
+    }
     FrontServer server(config.worker, config.service.listen);
     spdlog::info("listening at {}", server.address().to_string());
     stop.get_future().wait();

@@ -1,10 +1,22 @@
 #include "services/front/front_server.h"
 
-namespace ete::front {
+#include <algorithm>
 
-FrontServer::FrontServer(const service::Address& worker, const service::Address& listen)
-    : client_(worker, [this](bool serving) { worker_changed(serving); }), generation_(client_) {
-  server_.emplace(service::ListenOptions{listen}, std::vector<grpc::Service*>{&generation_});
+namespace ete::front {
+namespace {
+
+constexpr std::chrono::milliseconds kShutdownGrace{500};  // for the short calls
+
+}  // namespace
+
+FrontServer::FrontServer(const service::Address& worker, const service::Address& listen,
+                         std::chrono::milliseconds most_unread)
+    : client_(worker, [this](bool serving) { worker_changed(serving); }), generation_(client_, most_unread) {
+  const service::ListenOptions options{.address = listen,
+                                       .max_receive_bytes = kMostMessageBytes,
+                                       .max_streams = kMostStreamsPerConnection,
+                                       .max_buffer_bytes = kMostBufferBytes};
+  server_.emplace(options, std::vector<grpc::Service*>{&generation_});
   const std::lock_guard lock(mutex_);
   listening_ = &*server_;
   listening_->set_serving(serving_);
@@ -25,7 +37,8 @@ void FrontServer::shutdown(std::chrono::milliseconds grace) {
     stopping_ = true;
     listening_->set_serving(false);
   }
-  server_->shutdown(grace);
+  const bool ended = generation_.drain(grace);
+  server_->shutdown(ended ? std::min(grace, kShutdownGrace) : std::chrono::milliseconds(0));
 }
 
 }  // namespace ete::front

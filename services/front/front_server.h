@@ -8,14 +8,17 @@
 #include "services/common/server.h"
 #include "services/front/engine_client.h"
 #include "services/front/generation_service.h"
+#include "services/front/limits.h"
 
 namespace ete::front {
 
 // A listening front: ete-front without its flags and signals. Construction and shutdown belong to one thread.
 class FrontServer {
  public:
-  // std::runtime_error when it cannot listen.
-  FrontServer(const service::Address& worker, const service::Address& listen);
+  // std::runtime_error when it cannot listen. most_unread: how long a client may leave what it asked for
+  // unread.
+  FrontServer(const service::Address& worker, const service::Address& listen,
+              std::chrono::milliseconds most_unread = kMostUnread);
   ~FrontServer();
 
   const service::Address& address() const { return server_->address(); }

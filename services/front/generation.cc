@@ -92,9 +92,13 @@ void Generation::fill_wanted(v1::Wanted* wanted) const {
 }
 
 void Generation::on_session_reply(const v1::SessionReply& reply) {
-  if (ended_) return;
+  if (!ended_) attempt([&] { handle(reply); });
+}
+
+template <typename Work>
+void Generation::attempt(Work work) {
   try {
-    handle(reply);
+    work();
   } catch (const FrontError& error) {
     end(error);
   } catch (const std::exception& error) {
@@ -109,7 +113,7 @@ void Generation::cancel(const FrontError& reason) { end(reason); }
 void Generation::resume() {
   if (ended_ || !paused_) return;
   paused_ = false;
-  step();
+  attempt([this] { step(); });
 }
 
 void Generation::handle(const v1::SessionReply& reply) {

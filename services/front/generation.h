@@ -65,6 +65,9 @@ class Generation {
  private:
   using Clock = std::chrono::steady_clock;
 
+  // Does `work`; what it throws ends the request.
+  template <typename Work>
+  void attempt(Work work);
   void handle(const v1::SessionReply& reply);
   void handle_step(const v1::StepResult& result);
   void handle_row(const std::string& little_endian);

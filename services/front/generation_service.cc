@@ -1,6 +1,8 @@
 #include "services/front/generation_service.h"
 
+#include <chrono>
 #include <exception>
+#include <utility>
 
 #include "services/front/generate_call.h"
 #include "services/front/status.h"
@@ -10,35 +12,67 @@
 namespace ete::front {
 namespace {
 
+// OK when `work` returns, else what it throws.
+template <typename Work>
+grpc::Status status_of(Work work) {
+  try {
+    work();
+    return grpc::Status::OK;
+  } catch (const FrontError& error) {
+    return to_status(error);
+  } catch (const std::exception& error) {
+    return to_status(FrontError(FrontErrorCode::internal, error.what()));
+  }
+}
+
 // Answers with what `make` returns or throws.
 template <typename Make>
 grpc::ServerUnaryReactor* answer(grpc::CallbackServerContext* context, grpc::ByteBuffer* reply, Make make) {
-  grpc::Status status;
-  try {
-    *reply = serialize(make());
-  } catch (const FrontError& error) {
-    status = to_status(error);
-  } catch (const std::exception& error) {
-    status = to_status(FrontError(FrontErrorCode::internal, error.what()));
-  }
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(status);
+  reactor->Finish(status_of([&] { *reply = serialize(make()); }));
+  return reactor;
+}
+
+// The same, on a thread of the pool when the request is a large one. `make` must be copyable and own what it
+// needs.
+template <typename Make>
+grpc::ServerUnaryReactor* answer_in(TextPool& texts, grpc::CallbackServerContext* context, size_t bytes,
+                                    grpc::ByteBuffer* reply, Make make) {
+  if (bytes <= TextPool::kInlineBytes) return answer(context, reply, std::move(make));
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const grpc::Status posted = status_of([&] {
+    texts.post({bytes,
+                [context] {
+                  return !context->IsCancelled() && std::chrono::system_clock::now() < context->deadline();
+                },
+                [reactor, reply, make = std::move(make)](bool wanted) {
+                  reactor->Finish(wanted ? status_of([&] { *reply = serialize(make()); })
+                                         : grpc::Status::CANCELLED);
+                }});
+  });
+  if (!posted.ok()) reactor->Finish(posted);
   return reactor;
 }
 
 }  // namespace
 
+bool GenerationService::drain(std::chrono::milliseconds grace) {
+  generate_calls_.close();
+  return generate_calls_.wait_none(grace);
+}
+
 grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerationService::Generate(grpc::CallbackServerContext* context,
                                                                         const grpc::ByteBuffer* request) {
-  return GenerateCall::start(client_, *context, *request);
+  return GenerateCall::start({client_, generate_calls_, texts_, most_unread_}, *context, *request);
 }
 
 grpc::ServerUnaryReactor* GenerationService::Tokenize(grpc::CallbackServerContext* context,
                                                       const grpc::ByteBuffer* request,
                                                       grpc::ByteBuffer* reply) {
-  return answer(context, reply, [&] {
+  return answer_in(texts_, context, request->Length(), reply, [this, request] {
     const auto message = parse<v1::TokenizeRequest>(*request);
-    const std::vector<int32_t> ids = client_.model()->tokenizer->encode(message.text(), validate(message));
+    const EncodeOptions options = validate(message);
+    const std::vector<int32_t> ids = client_.model()->tokenizer->encode(message.text(), options);
     v1::TokenizeReply out;
     out.mutable_ids()->Add(ids.begin(), ids.end());
     return out;
@@ -48,7 +82,7 @@ grpc::ServerUnaryReactor* GenerationService::Tokenize(grpc::CallbackServerContex
 grpc::ServerUnaryReactor* GenerationService::Detokenize(grpc::CallbackServerContext* context,
                                                         const grpc::ByteBuffer* request,
                                                         grpc::ByteBuffer* reply) {
-  return answer(context, reply, [&] {
+  return answer_in(texts_, context, request->Length(), reply, [this, request] {
     const auto message = parse<v1::DetokenizeRequest>(*request);
     const std::shared_ptr<const ServedModel> model = client_.model();
     v1::DetokenizeReply out;

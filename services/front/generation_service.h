@@ -1,7 +1,11 @@
 #pragma once
 
+#include <chrono>
+
 #include "ete/v1/generation.grpc.pb.h"
+#include "services/common/call_count.h"
 #include "services/front/engine_client.h"
+#include "services/front/text_pool.h"
 
 namespace ete::front {
 
@@ -12,7 +16,11 @@ class GenerationService final
               v1::Generation::WithRawCallbackMethod_GetModel<v1::Generation::Service>>>> {
  public:
   // client outlives the service.
-  explicit GenerationService(EngineClient& client) : client_(client) {}
+  GenerationService(EngineClient& client, std::chrono::milliseconds most_unread)
+      : client_(client), most_unread_(most_unread) {}
+
+  // Refuses new calls of Generate; returns when the running ones have ended, or false after `grace`.
+  bool drain(std::chrono::milliseconds grace);
 
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Generate(grpc::CallbackServerContext* context,
                                                        const grpc::ByteBuffer* request) override;
@@ -25,6 +33,9 @@ class GenerationService final
 
  private:
   EngineClient& client_;
+  const std::chrono::milliseconds most_unread_;
+  service::CallCount generate_calls_;
+  TextPool texts_;  // its jobs belong to calls: those have ended before this does
 };
 
 }  // namespace ete::front

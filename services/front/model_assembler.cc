@@ -11,6 +11,16 @@ namespace {
 constexpr int32_t kMostIds = 1 << 24;
 constexpr size_t kDigestBytes = 32;
 
+size_t longest_token_bytes(const Tokenizer& tokenizer) {
+  size_t longest = 0;
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    longest = std::max(longest, tokenizer.table().bytes(id).size());
+    // parse_special reads a special token's name, whatever the token decodes to.
+    if (tokenizer.is_special(id)) longest = std::max(longest, tokenizer.table().text(id).size());
+  }
+  return longest;
+}
+
 [[noreturn]] void corrupt(const std::string& what) {
   throw FrontError(FrontErrorCode::corrupt, "the worker's model: " + what);
 }
@@ -102,6 +112,7 @@ std::shared_ptr<const ServedModel> ModelAssembler::with_tokenizer(
   }
   std::sort(ends.begin(), ends.end());
   ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
+  model->longest_token_bytes = longest_token_bytes(*tokenizer);
   model->tokenizer_sha256 = info_.tokenizer_sha256();
   model->plan_json = info_.plan_json();
   model->worker_id = info_.worker_id();

@@ -36,6 +36,15 @@ void check_logit(double logit, int32_t id) {
   }
 }
 
+// best: the highest adjusted logit.
+void require_drawable(double best) {
+  if (best == kMinusInfinity) {
+    throw FrontError(
+        FrontErrorCode::invalid_argument,
+        "sampling.logit_bias: -infinity for every id that the model allows leaves nothing to draw");
+  }
+}
+
 // First index whose cumulative weight exceeds target.
 std::optional<size_t> first_above(std::span<const double> cumulative, double target) {
   const auto it = std::upper_bound(cumulative.begin(), cumulative.end(), target);
@@ -67,6 +76,25 @@ struct Sampler::Known {
   double bound = kMinusInfinity;
 };
 
+// What is known of the weights, relative to the best id's.
+struct Sampler::Weights {
+  std::vector<double> cumulative;  // of the prefix, as far as top_k keeps it
+  size_t enough = 0;               // ids of those that min_p keeps
+  bool cut_known = false;          // min_p or top_k is known to keep no id behind the prefix
+  double bound = 0;                // no id behind the prefix weighs more
+  Interval total{0, 0};            // of all that top_k keeps
+
+  // How many ids top_p and min_p keep when all together weigh `all`, if that lies within the prefix.
+  std::optional<size_t> kept_of(double all, double top_p) const {
+    if (top_p < 1) {
+      for (size_t i = 0; i < enough; ++i) {
+        if (cumulative[i] >= top_p * all) return i + 1;
+      }
+    }
+    return cut_known ? std::optional<size_t>(enough) : std::nullopt;
+  }
+};
+
 // The row in canonical order, sorted only as far as it is looked at.
 class Sampler::SortedRow {
  public:
@@ -92,6 +120,7 @@ Sampler::Sampler(const SamplingParams& params, int32_t vocab_size, std::span<con
       vocab_size_(vocab_size),
       logprobs_(logprobs),
       policy_(policy),
+      most_(std::max(policy.most, policy.most_part > 0 ? vocab_size / policy.most_part : 0)),
       adjuster_(params, prompt),
       adaptive_k_(params.temperature == 0 || params.top_k > 0 ? 0 : policy.start) {
   refresh_query();
@@ -118,7 +147,7 @@ void Sampler::refresh_query() {
   if (greedy) {
     k = std::max(k, 1 + spare);
   } else if (params_.top_k > 0) {
-    k = std::max(k, std::min(params_.top_k, policy_.most) + spare);
+    k = std::max(k, std::min(params_.top_k, most_) + spare);
   }
   if (logprobs_) k = std::max(k, *logprobs_);
   query_.top_k = std::min(k, vocab_size_);
@@ -128,7 +157,7 @@ void Sampler::refresh_query() {
 void Sampler::accept(int32_t id) {
   const bool bounded = params_.temperature == 0 || params_.top_k > 0;
   if (fetched_) {
-    adaptive_k_ = std::min(policy_.most, 2 * std::max(query_.top_k, 1));
+    adaptive_k_ = std::min(most_, 2 * std::max(query_.top_k, 1));
   } else if (adaptive_k_ > (bounded ? 0 : policy_.least)) {
     adaptive_k_ -= std::max(1, adaptive_k_ / 256);
   }
@@ -220,77 +249,79 @@ Sampler::Interval Sampler::unnamed_weight(const Known& known, const PartialLogit
   return {0, most};
 }
 
+// How many ids of the canonical order top_k keeps.
+size_t Sampler::limit() const {
+  const auto vocab = static_cast<size_t>(vocab_size_);
+  return params_.top_k > 0 ? std::min<size_t>(params_.top_k, vocab) : vocab;
+}
+
+// Whether top_k, top_p or min_p may leave out ids.
+bool Sampler::cuts() const {
+  return limit() < static_cast<size_t>(vocab_size_) || params_.top_p < 1 || params_.min_p > 0;
+}
+
 std::optional<int32_t> Sampler::pick_partial(const PartialLogits& logits) const {
   const Known known = known_from(logits);
   if (known.prefix.empty()) return std::nullopt;
-  const double best = known.prefix[0].value;
-  if (best == kMinusInfinity) {
-    throw FrontError(
-        FrontErrorCode::invalid_argument,
-        "sampling.logit_bias: -infinity for every id that the model allows leaves nothing to draw");
-  }
+  require_drawable(known.prefix[0].value);
   if (params_.temperature == 0) return known.prefix[0].id;
+  return pick_weighed(known, weigh(known, logits));
+}
 
-  const size_t vocab = static_cast<size_t>(vocab_size_);
-  const size_t limit = params_.top_k > 0 ? std::min<size_t>(params_.top_k, vocab) : vocab;
-  const bool closed = known.prefix.size() >= limit;
-  const size_t n = std::min(known.prefix.size(), limit);
-  const double bound_weight = weight(known.bound, best);
-  const double min_p = params_.min_p, top_p = params_.top_p;
-
-  std::vector<double> cumulative(n);
-  size_t enough = n;  // candidates of the prefix that min_p keeps
+Sampler::Weights Sampler::weigh(const Known& known, const PartialLogits& logits) const {
+  const double best = known.prefix[0].value;
+  const double min_p = params_.min_p;
+  const bool closed = known.prefix.size() >= limit();
+  const size_t n = std::min(known.prefix.size(), limit());
+  Weights weights;
+  weights.bound = weight(known.bound, best);
+  weights.cumulative.resize(n);
+  weights.enough = n;
   double sum = 0;
   for (size_t i = 0; i < n; ++i) {
     const double w = weight(known.prefix[i].value, best);
-    if (w < min_p) enough = std::min(enough, i);
-    cumulative[i] = sum += w;
+    if (w < min_p) weights.enough = std::min(weights.enough, i);
+    weights.cumulative[i] = sum += w;
   }
-  const bool cut_known = closed || enough < n || bound_weight < min_p;
-
-  // What top_k keeps weighs...
-  Interval total{sum, sum};
-  if (limit == vocab) {
+  weights.cut_known = closed || weights.enough < n || weights.bound < min_p;
+  weights.total = {sum, sum};
+  if (limit() == static_cast<size_t>(vocab_size_)) {
     const Interval unnamed = unnamed_weight(known, logits);
     for (double value : known.behind) sum += weight(value, best);
-    total = {(sum + unnamed.low) * (1 - kSumSlack), (sum + unnamed.high) * (1 + kSumSlack)};
+    weights.total = {(sum + unnamed.low) * (1 - kSumSlack), (sum + unnamed.high) * (1 + kSumSlack)};
   } else if (!closed) {
-    total.high = (sum + static_cast<double>(limit - n) * bound_weight) * (1 + kSumSlack);
+    weights.total.high = (sum + static_cast<double>(limit() - n) * weights.bound) * (1 + kSumSlack);
   }
+  return weights;
+}
 
-  // How many top_p and min_p keep of it, if that lies within the prefix.
-  const auto kept_of = [&](double all) -> std::optional<size_t> {
-    if (top_p < 1) {
-      for (size_t i = 0; i < enough; ++i) {
-        if (cumulative[i] >= top_p * all) return i + 1;
-      }
-    }
-    return cut_known ? std::optional<size_t>(enough) : std::nullopt;
-  };
-  const auto kept_low = kept_of(total.low), kept_high = kept_of(total.high);
+std::optional<int32_t> Sampler::pick_weighed(const Known& known, const Weights& weights) const {
+  const std::vector<double>& cumulative = weights.cumulative;
+  const double top_p = params_.top_p;
+  const auto kept_low = weights.kept_of(weights.total.low, top_p);
+  const auto kept_high = weights.kept_of(weights.total.high, top_p);
   const double u = uniform_at(params_.seed, draws_);
-  const bool cut = limit < vocab || top_p < 1 || min_p > 0;
-  if (cut && kept_low && kept_low == kept_high) {
+  if (cuts() && kept_low && kept_low == kept_high) {
     const std::span<const double> kept(cumulative.data(), *kept_low);
     if (const auto i = first_above(kept, u * kept.back())) return known.prefix[*i].id;
     return std::nullopt;  // u times the sum rounded up to the sum
   }
 
-  Interval kept = total;
+  Interval kept = weights.total;
   if (top_p < 1) {
-    kept.low = std::max(cumulative[n - 1], top_p * total.low);
-    kept.high = std::min(total.high, top_p * total.high + bound_weight);
+    kept.low = std::max(cumulative.back(), top_p * weights.total.low);
+    kept.high = std::min(weights.total.high, top_p * weights.total.high + weights.bound);
   }
-  if (min_p > 0) kept.low = cumulative[enough - 1];
-  if (cut && kept_low) kept.low = cumulative[*kept_low - 1];
-  if (cut && kept_high) kept.high = cumulative[*kept_high - 1];
+  if (params_.min_p > 0) kept.low = cumulative[weights.enough - 1];
+  if (cuts() && kept_low) kept.low = cumulative[*kept_low - 1];
+  if (cuts() && kept_high) kept.high = cumulative[*kept_high - 1];
   const auto at_low = first_above(cumulative, u * kept.low * (1 - kSumSlack));
   const auto at_high = first_above(cumulative, u * kept.high * (1 + kSumSlack));
   if (at_low && at_low == at_high) return known.prefix[*at_low].id;
   return std::nullopt;
 }
 
-int32_t Sampler::pick_full(std::span<const float> row) const {
+std::vector<Sampler::Candidate> Sampler::adjusted(std::span<const float> row) const {
   std::vector<Candidate> candidates(row.size());
   for (size_t i = 0; i < row.size(); ++i) {
     check_logit(row[i], static_cast<int32_t>(i));
@@ -300,46 +331,44 @@ int32_t Sampler::pick_full(std::span<const float> row) const {
   for (size_t i = 0; i < affected.size(); ++i) {
     candidates[affected[i]].value = adjuster_.adjust(i, row[affected[i]]);
   }
-  const Candidate first = *std::min_element(candidates.begin(), candidates.end(), before);
-  if (first.value == kMinusInfinity) {
-    throw FrontError(
-        FrontErrorCode::invalid_argument,
-        "sampling.logit_bias: -infinity for every id that the model allows leaves nothing to draw");
+  return candidates;
+}
+
+// What top_p and min_p keep of the first `limit` ids, which weigh `total`.
+Sampler::Kept Sampler::kept_of(SortedRow& row, double total, size_t limit) const {
+  if (params_.top_p >= 1 && params_.min_p <= 0) return {limit, total};
+  const double best = row[0].value;
+  Kept kept{0, 0};
+  for (; kept.count < limit; ++kept.count) {
+    const double w = weight(row[kept.count].value, best);
+    if (w < params_.min_p) break;
+    kept.weight += w;
+    if (params_.top_p < 1 && kept.weight >= double{params_.top_p} * total) {
+      ++kept.count;
+      break;
+    }
   }
+  return kept;
+}
+
+int32_t Sampler::pick_full(std::span<const float> row) const {
+  std::vector<Candidate> candidates = adjusted(row);
+  const Candidate first = *std::min_element(candidates.begin(), candidates.end(), before);
+  require_drawable(first.value);
   if (params_.temperature == 0) return first.id;
 
-  const size_t vocab = row.size();
-  const size_t limit = params_.top_k > 0 ? std::min<size_t>(params_.top_k, vocab) : vocab;
   double total = 0;
-  if (limit == vocab) {
+  const bool all = limit() == row.size();
+  if (all) {
     for (const Candidate& c : candidates) total += weight(c.value, first.value);
   }
   SortedRow sorted(std::move(candidates));
-  if (limit < vocab) {
-    for (size_t i = 0; i < limit; ++i) total += weight(sorted[i].value, first.value);
-  }
-  const double min_p = params_.min_p, top_p = params_.top_p;
-  size_t kept = limit;
-  double kept_weight = total;
-  if (top_p < 1 || min_p > 0) {
-    kept_weight = 0;
-    for (size_t i = 0; i < limit; ++i) {
-      const double w = weight(sorted[i].value, first.value);
-      if (w < min_p) {
-        kept = i;
-        break;
-      }
-      kept_weight += w;
-      if (top_p < 1 && kept_weight >= top_p * total) {
-        kept = i + 1;
-        break;
-      }
-    }
-  }
-  const double target = uniform_at(params_.seed, draws_) * kept_weight;
+  for (size_t i = 0; !all && i < limit(); ++i) total += weight(sorted[i].value, first.value);
+  const Kept kept = kept_of(sorted, total, limit());
+  const double target = uniform_at(params_.seed, draws_) * kept.weight;
   double sum = 0;
   int32_t id = first.id;
-  for (size_t i = 0; i < kept && sum <= target; ++i) {
+  for (size_t i = 0; i < kept.count && sum <= target; ++i) {
     const double w = weight(sorted[i].value, first.value);
     if (w == 0) break;  // the sum's rounding put the target past the last id that may be drawn
     sum += w;

@@ -27,11 +27,14 @@ struct PartialLogits {
 
 // How many best ids to ask for where neither greedy choice nor top_k bounds them: grows twofold after a draw
 // that fell outside, shrinks by 1/256 after one that did not, so that far fewer than one draw in 20 needs the
-// full row. 1,024 ids are 8 KiB of reply, as quick as an empty one on a Unix socket.
+// full row. 1,024 ids are 8 KiB of reply, as quick as an empty one on a Unix socket. A sixteenth of a large
+// vocabulary is a tenth of its row, which takes a second round trip and a pass over every id besides; much
+// beyond that, choosing and sorting the ids costs the worker more at every step than now and then a row.
 struct AskPolicy {
   int32_t start = 1024;
   int32_t least = 256;
-  int32_t most = 4096;
+  int32_t most = 4096;     // or the part of the vocabulary below, where that is more
+  int32_t most_part = 16;  // 1/16; 0: none
 };
 
 // Natural logs of probabilities under the model, before any sampling parameter.
@@ -92,6 +95,11 @@ class Sampler {
   struct Interval {
     double low, high;
   };
+  struct Weights;
+  struct Kept {
+    size_t count;
+    double weight;
+  };
   class SortedRow;
 
   static bool before(const Candidate& a, const Candidate& b);
@@ -100,7 +108,13 @@ class Sampler {
   Known known_from(const PartialLogits& logits) const;
   Interval unnamed_weight(const Known& known, const PartialLogits& logits) const;
   std::optional<int32_t> pick_partial(const PartialLogits& logits) const;
+  Weights weigh(const Known& known, const PartialLogits& logits) const;
+  std::optional<int32_t> pick_weighed(const Known& known, const Weights& weights) const;
+  std::vector<Candidate> adjusted(std::span<const float> row) const;
   int32_t pick_full(std::span<const float> row) const;
+  Kept kept_of(SortedRow& row, double total, size_t limit) const;
+  size_t limit() const;
+  bool cuts() const;
   double weight(double value, double best) const;
   std::optional<SampledLogprobs> logprobs_from(const PartialLogits& logits, int32_t id) const;
   std::optional<SampledLogprobs> logprobs_from_row(std::span<const float> row, int32_t id) const;
@@ -109,6 +123,7 @@ class Sampler {
   const int32_t vocab_size_;
   const std::optional<int32_t> logprobs_;
   const AskPolicy policy_;
+  const int32_t most_;  // ids to ask for
   LogitAdjuster adjuster_;
   uint64_t draws_ = 0;
   int32_t adaptive_k_;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -17,6 +18,7 @@ struct ServedModel {
   int64_t context = 0;     // positions of a session
   int64_t max_sessions = 0;
   std::vector<int32_t> eos_token_ids;  // ascending: the model's and the tokenizer's
+  size_t longest_token_bytes = 0;      // of text that one id stands for; 0: there is no tokenizer
   std::string tokenizer_sha256;        // 32 bytes
   std::string plan_json;
   std::string worker_id;

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "services/common/process.h"
+#include "services/front/limits.h"
 
 namespace ete::front {
 namespace {
@@ -70,38 +71,35 @@ std::string request_name(const v1::GenerateRequest& request) {
   return name;
 }
 
-std::vector<int32_t> prompt_of(const v1::GenerateRequest& request, const ServedModel& model) {
-  std::vector<int32_t> ids;
-  switch (request.prompt_case()) {
-    case v1::GenerateRequest::PROMPT_NOT_SET:
-      refuse("prompt", "nothing", "text or tokens");
-    case v1::GenerateRequest::kText: {
-      const EncodeOptions options{!request.has_add_special() || request.add_special(),
-                                  request.parse_special()};
-      ids = model.tokenizer->encode(request.text(), options);
-      check_ids("text: token", {ids.begin(), ids.end()}, model.vocab_size);
-      if (ids.empty()) {
-        refuse("text", quoted(request.text()),
-               "text of at least one token: this model puts none before the text, or add_special is false");
-      }
-      break;
-    }
-    case v1::GenerateRequest::kTokens:
-      if (request.has_add_special())
-        refuse("add_special", "a value beside tokens", "it with a text prompt only");
-      if (request.has_parse_special())
-        refuse("parse_special", "a value beside tokens", "it with a text prompt only");
-      check_ids("tokens.ids", request.tokens().ids(), model.vocab_size);
-      ids.assign(request.tokens().ids().begin(), request.tokens().ids().end());
-      if (ids.empty()) refuse("tokens.ids", "an empty list", "at least one id");
-      break;
-  }
-  if (static_cast<int64_t>(ids.size()) > model.context) {
-    refuse(request.has_text() ? "text" : "tokens.ids",
-           "a prompt of " + std::to_string(ids.size()) + " tokens",
+void check_prompt_size(const std::string& field, size_t tokens, const ServedModel& model) {
+  if (tokens > static_cast<uint64_t>(model.context)) {
+    refuse(field, "a prompt of " + std::to_string(tokens) + " tokens",
            "at most the context of " + std::to_string(model.context));
   }
-  return ids;
+}
+
+// A text that no tokenizing can make fit.
+void check_text_size(const std::string& text, const ServedModel& model) {
+  const auto context = static_cast<uint64_t>(model.context);
+  const uint64_t longest = model.longest_token_bytes;
+  if (longest == 0 || text.size() / longest < context || text.size() <= context * longest) return;
+  refuse("text", std::to_string(text.size()) + " bytes",
+         "at most " + std::to_string(context * longest) + ": the context of " + std::to_string(context) +
+             " tokens, each of the longest one's " + std::to_string(longest) + " bytes");
+}
+
+std::vector<int32_t> ids_of(const v1::GenerateRequest& request, const ServedModel& model) {
+  if (request.has_add_special()) {
+    refuse("add_special", "a value beside tokens", "it with a text prompt only");
+  }
+  if (request.has_parse_special()) {
+    refuse("parse_special", "a value beside tokens", "it with a text prompt only");
+  }
+  const auto& ids = request.tokens().ids();
+  if (ids.empty()) refuse("tokens.ids", "an empty list", "at least one id");
+  check_prompt_size("tokens.ids", static_cast<size_t>(ids.size()), model);
+  check_ids("tokens.ids", ids, model.vocab_size);
+  return {ids.begin(), ids.end()};
 }
 
 // Also refuses NaN.
@@ -211,17 +209,51 @@ GenerationRequest validate(const v1::GenerateRequest& request, const ServedModel
            "at most " + std::to_string(kMostSaltBytes));
   }
   out.cache_salt = request.cache_salt();
-  // Last: encoding is the costly part.
-  out.prompt_ids = prompt_of(request, model);
+  switch (request.prompt_case()) {
+    case v1::GenerateRequest::PROMPT_NOT_SET:
+      refuse("prompt", "nothing", "text or tokens");
+    case v1::GenerateRequest::kText:
+      check_text_size(request.text(), model);
+      break;
+    case v1::GenerateRequest::kTokens:
+      out.prompt_ids = ids_of(request, model);
+      break;
+  }
   return out;
 }
 
+std::vector<int32_t> encode_prompt(const v1::GenerateRequest& request, const ServedModel& model) {
+  const EncodeOptions options{!request.has_add_special() || request.add_special(), request.parse_special()};
+  std::vector<int32_t> ids = model.tokenizer->encode(request.text(), options);
+  if (ids.empty()) {
+    refuse("text", quoted(request.text()),
+           "text of at least one token: this model puts none before the text, or add_special is false");
+  }
+  check_prompt_size("text", ids.size(), model);
+  check_ids("text: token", {ids.begin(), ids.end()}, model.vocab_size);
+  return ids;
+}
+
 EncodeOptions validate(const v1::TokenizeRequest& request) {
+  if (request.text().size() > kMostTokenizeBytes) {
+    refuse("text", std::to_string(request.text().size()) + " bytes",
+           "at most " + std::to_string(kMostTokenizeBytes));
+  }
   return {!request.has_add_special() || request.add_special(), request.parse_special()};
 }
 
 std::vector<int32_t> validate(const v1::DetokenizeRequest& request, const ServedModel& model) {
+  if (request.ids_size() > kMostDetokenizeIds) {
+    refuse("ids", std::to_string(request.ids_size()) + " ids",
+           "at most " + std::to_string(kMostDetokenizeIds));
+  }
   check_ids("ids", request.ids(), model.vocab_size);
+  size_t bytes = 0;
+  for (const int32_t id : request.ids()) bytes += model.tokenizer->table().bytes(id).size();
+  if (bytes > kMostDetokenizedBytes) {
+    refuse("ids", "a text of " + std::to_string(bytes) + " bytes",
+           "ids of at most " + std::to_string(kMostDetokenizedBytes) + " bytes");
+  }
   return {request.ids().begin(), request.ids().end()};
 }
 

@@ -12,8 +12,12 @@ namespace ete::front {
 // asks for with the defaults filled in. FrontError(invalid_argument): names the field, its value and what
 // would be accepted. Const and thread-safe.
 
-// Encodes the prompt; draws the seed and the request's name where absent.
+// Draws the seed and the request's name where absent. Quick: a prompt of text is only checked for its size,
+// and its ids are left to encode_prompt.
 GenerationRequest validate(const v1::GenerateRequest& request, const ServedModel& model);
+
+// The ids of a prompt of text; the costly part, when the text is long.
+std::vector<int32_t> encode_prompt(const v1::GenerateRequest& request, const ServedModel& model);
 
 EncodeOptions validate(const v1::TokenizeRequest& request);
 

@@ -1,8 +1,5 @@
 #include "services/worker/config.h"
 
-#include <iostream>
-
-#include "clients/options/command_line.h"
 #include "clients/options/engine_flags.h"
 
 namespace ete::worker {
@@ -13,13 +10,7 @@ std::optional<int> parse_worker_config(int argc, const char* const* argv, Worker
   add_model_flag(app, config.engine.model);
   service::add_service_flags(app, config.service);
   add_engine_flags(app, config.engine);
-  if (const auto exit_code = parse_command_line(app, argc, argv)) return exit_code;
-  if (const auto refused = service::refuse_listen("--listen", config.service.listen,
-                                                  config.service.insecure_listen_anywhere)) {
-    std::cerr << error_line(app.get_name(), *refused) + "\n";
-    return 2;
-  }
-  return std::nullopt;
+  return service::parse_server_flags(app, argc, argv, config.service);
 }
 
 }  // namespace ete::worker

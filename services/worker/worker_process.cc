@@ -170,14 +170,15 @@ int load_and_serve(const WorkerConfig& config, const EngineSource& source, Event
 }  // namespace
 
 int run_worker(int argc, const char* const* argv, const EngineSource& source) {
-  const pid_t parent = getppid();
   WorkerConfig config;
   if (const auto exit_code = parse_worker_config(argc, argv, config)) return *exit_code;
   service::start_logging(kName, config.service.log_level);
   try {
     Events events;
     const service::StopSignal stop_signal([&events](int signal) { events.stop(signal); });
-    if (config.service.exit_with_parent) service::exit_with_parent(parent);
+    if (config.service.exit_with_parent != 0) {
+      service::exit_with_parent(static_cast<pid_t>(config.service.exit_with_parent));
+    }
     return load_and_serve(config, source, events);
   } catch (const std::exception& error) {
     print_failure(error.what());

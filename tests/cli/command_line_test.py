@@ -39,6 +39,10 @@ def read_safetensors(path):
     return tensors
 
 
+def read_lines(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
+
+
 class CommandLineTest(unittest.TestCase):
     def check_failure(self, result, code, *mentions):
         error = result.stderr.decode()
@@ -131,14 +135,28 @@ class Tokenize(CommandLineTest):
         stdin = "".join(json.dumps(line) + "\n" for line in lines).encode()
         result = ete("tokenize", "--model", str(GOLDEN / "tokenizers" / name), *flags, stdin=stdin)
         self.assertEqual(result.returncode, 0, result.stderr)
-        return [json.loads(line) for line in result.stdout.decode().splitlines()]
+        # Not splitlines(): text may hold U+0085 and U+2028.
+        return [json.loads(line) for line in result.stdout.decode().split("\n") if line]
+
+    def test_stdin_that_cannot_be_read(self):
+        root = os.open("/", os.O_RDONLY)
+        self.addCleanup(os.close, root)
+        command = [ETE, "tokenize", "--model", "random:tiny"]
+        result = subprocess.run(command, stdin=root, capture_output=True, timeout=TIMEOUT)
+        self.check_failure(result, 1, "stdin", "Is a directory")
+
+    def test_line_that_is_too_long(self):
+        self.check_failure(ete("tokenize", "--model", "random:tiny", stdin=bytes(65 << 20)), 1, "64 MiB")
+
+    def test_empty_path(self):
+        self.check_failure(ete("tokenize", "--model", ""), 2, "--model")
 
     def test_golden_vectors(self):
         for directory in sorted((GOLDEN / "tokenizers").iterdir()):
             if not directory.is_dir():
                 continue
             with self.subTest(tokenizer=directory.name):
-                vectors = [json.loads(line) for line in (directory / "vectors.jsonl").open()]
+                vectors = read_lines(directory / "vectors.jsonl")
                 texts = [vector["text"] for vector in vectors]
                 plain = self.tokenizer(directory.name, "--special", "--no-bos", lines=texts)
                 with_bos = self.tokenizer(directory.name, "--special", lines=texts)
@@ -154,7 +172,7 @@ class Tokenize(CommandLineTest):
             if not directory.is_dir():
                 continue
             with self.subTest(tokenizer=directory.name):
-                vectors = [json.loads(line) for line in (directory / "decode.jsonl").open()]
+                vectors = read_lines(directory / "decode.jsonl")
                 answers = self.tokenizer(directory.name, "--decode", lines=[v["ids"] for v in vectors])
                 for vector, answer in zip(vectors, answers, strict=True):
                     expected = vector.get("decoded_tokenizer_json", vector["decoded"])

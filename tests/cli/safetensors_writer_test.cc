@@ -1,6 +1,9 @@
 #include "clients/cli/safetensors_writer.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
@@ -61,6 +64,20 @@ TEST(SafetensorsWriter, LeavesTheOldFileAndNoOtherWhenItFails) {
   }
   EXPECT_EQ(files_in(directory.path()), 1u);
   EXPECT_EQ(fs::file_size(path), 3u);
+}
+
+TEST(SafetensorsWriter, LeavesNothingWhenItsProcessIsKilled) {
+  PrivateDirectory directory;
+  const pid_t child = fork();
+  if (child == 0) {
+    SafetensorsWriter writer(directory.file("out.safetensors"), kTensors);
+    writer.write(std::vector<float>{1, 2});
+    raise(SIGKILL);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(files_in(directory.path()), 0u);
 }
 
 TEST(SafetensorsWriter, RefusesMoreDataThanDeclared) {

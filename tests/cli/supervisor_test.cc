@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include "clients/cli/command.h"
+#include "engine/base/error.h"
+
 namespace ete::cli {
 namespace {
 
@@ -80,6 +83,17 @@ TEST(Supervised, StartsAnotherProcessAtOnce) {
   EXPECT_EQ(event, "sleeper started again, process " + std::to_string(server.child().pid()));
   EXPECT_TRUE(server.running());
   EXPECT_NE(server.child().pid(), first);
+}
+
+// A server that fails has said why; one that was asked to stop says nothing.
+TEST(Supervised, ToldBeforeItIsReady) {
+  const auto step_after_exit = [](const std::string& code) {
+    Supervised server("ender", {"/bin/sh", {"-c", "exit " + code}, ""});
+    server.child().wait_for(seconds(5));
+    server.step();
+  };
+  EXPECT_THROW(step_after_exit("1"), ToldAlready);
+  EXPECT_THROW(step_after_exit("0"), Error);
 }
 
 }  // namespace

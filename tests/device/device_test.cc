@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <atomic>
 #include <chrono>
@@ -233,6 +234,39 @@ TEST_P(DeviceTest, AnErrorStopsItsStreamUntilItIsSeen) {
   device_->host_async(*a_, [&] { ran += 100; });
   a_->synchronize();
   EXPECT_EQ(ran, 110);
+}
+
+// Whoever waits for a stream sleeps until its turn has come: one wake-up, not one an item.
+TEST_P(DeviceTest, WaitingCostsNoWakeUpPerItem) {
+  if (GetParam() != "cpu") GTEST_SKIP() << "the driver's business";
+  Gate gate;
+  device_->host_async(*a_, gate.closed());
+  for (int i = 0; i < 300; ++i) {
+    device_->host_async(*a_, [] { std::this_thread::sleep_for(std::chrono::microseconds(50)); });
+  }
+  const auto sleeps = [] {
+    rusage usage{};
+    getrusage(RUSAGE_THREAD, &usage);
+    return usage.ru_nvcsw;
+  };
+  const long before = sleeps();
+  gate.open();
+  a_->synchronize();
+  EXPECT_LT(sleeps() - before, 20);
+}
+
+TEST_P(DeviceTest, EveryWaitingCallerIsWoken) {
+  Gate first, second;
+  device_->host_async(*a_, first.closed());
+  std::thread early([&] { a_->synchronize(); });
+  std::this_thread::sleep_for(milliseconds(5));  // most likely waits by now
+  device_->host_async(*a_, second.closed());
+  std::thread late([&] { a_->synchronize(); });
+  std::this_thread::sleep_for(milliseconds(5));
+  first.open();
+  early.join();  // would hang if only the last target woke anybody
+  second.open();
+  late.join();
 }
 
 TEST_P(DeviceTest, AnotherDevicesStreamIsRefused) {

@@ -1,11 +1,18 @@
 #include "engine/device/cpu/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <memory>
 #include <numeric>
+#include <string>
 
 #include "engine/base/error.h"
+#include "engine/device/cpu/cpu_stream.h"
 
 namespace ete {
 namespace {
@@ -97,6 +104,53 @@ TEST_P(ThreadPoolTest, CallsFromTwoThreadsSerialise) {
 INSTANTIATE_TEST_SUITE_P(Threads, ThreadPoolTest, testing::Values(1, 2, 3, 8));
 
 TEST(ThreadPool, RefusesAnEmptyPool) { EXPECT_THROW(ThreadPool(0), Error); }
+
+// In a process of its own, whose address space holds the stacks of a few threads more: exits with 0 when
+// `make` is refused as it should be, and dies of the alarm when it hangs.
+template <typename Make>
+[[noreturn]] void exit_with_few_threads(const Make& make, const std::string& due) {
+  alarm(20);
+  size_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  const rlim_t limit = pages * static_cast<size_t>(sysconf(_SC_PAGESIZE)) + (size_t{100} << 20);
+  const rlimit address_space{limit, limit};
+  if (setrlimit(RLIMIT_AS, &address_space) != 0) _exit(2);
+  try {
+    make();
+  } catch (const Error& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    _exit(error.code() == ErrorCode::resource_exhausted &&
+                  std::string(error.what()).find(due) != std::string::npos
+              ? 0
+              : 3);
+  }
+  _exit(4);
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define ETE_LIMITED_ADDRESS_SPACE 0  // the sanitizers need more of it than there is memory
+#else
+#define ETE_LIMITED_ADDRESS_SPACE 1
+#endif
+#if ETE_LIMITED_ADDRESS_SPACE
+
+TEST(ThreadPoolDeathTest, RefusesMoreThreadsThanTheSystemMakes) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT(exit_with_few_threads([] { ThreadPool pool(512); }, "--threads 512"),
+              testing::ExitedWithCode(0), "--threads 512: only [1-9][0-9]* could be started");
+}
+
+TEST(ThreadPoolDeathTest, RefusesAStreamWithoutAThread) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  const auto many_streams = [] {
+    std::vector<std::unique_ptr<CpuStream>> streams;
+    for (int i = 0; i < 512; ++i) streams.push_back(std::make_unique<CpuStream>("copy"));
+  };
+  EXPECT_EXIT(exit_with_few_threads(many_streams, "stream 'copy'"), testing::ExitedWithCode(0),
+              "stream 'copy'");
+}
+
+#endif
 
 }  // namespace
 }  // namespace ete

@@ -21,10 +21,18 @@ ServedModel byte_model() {
   model.name = "toy";
   model.vocab_size = 300;
   model.context = 64;
+  model.longest_token_bytes = 5;
   GgufVocabulary vocabulary;
   vocabulary.model = "bytes";
   model.tokenizer = tokenizer_from_gguf(vocabulary);
   return model;
+}
+
+// All that happens to a request before it is sent to the worker.
+GenerationRequest accept(const Request& request, const ServedModel& model) {
+  GenerationRequest valid = validate(request, model);
+  if (request.has_text()) valid.prompt_ids = encode_prompt(request, model);
+  return valid;
 }
 
 struct Row {
@@ -41,10 +49,10 @@ TEST_P(WrongRequest, IsRefusedByName) {
   Request request;
   request.set_text(std::string("hello"));
   const ServedModel model = byte_model();
-  ASSERT_NO_THROW(validate(request, model));
+  ASSERT_NO_THROW(accept(request, model));
   GetParam().spoil(request);
   try {
-    validate(request, model);
+    accept(request, model);
     FAIL() << "accepted";
   } catch (const FrontError& error) {
     EXPECT_EQ(error.code(), FrontErrorCode::invalid_argument);
@@ -166,7 +174,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(Request, DefaultsAreTheProtocols) {
   Request request;
   request.set_text(std::string("<eos>"));
-  const GenerationRequest valid = validate(request, byte_model());
+  const GenerationRequest valid = accept(request, byte_model());
   EXPECT_EQ(valid.prompt_ids, (std::vector<int32_t>{256, '<', 'e', 'o', 's', '>'}));
   EXPECT_EQ(valid.sampling.temperature, 1);
   EXPECT_EQ(valid.sampling.top_k, 0);
@@ -199,7 +207,7 @@ TEST(Request, EdgesOfTheRangesAreAccepted) {
   request.mutable_stopping()->set_max_tokens(0);
   request.mutable_stopping()->add_stop(std::string(1024, '\xff'));
   request.mutable_logprobs();
-  const GenerationRequest valid = validate(request, byte_model());
+  const GenerationRequest valid = accept(request, byte_model());
   EXPECT_EQ(valid.prompt_ids, (std::vector<int32_t>{'a', 257}));
   EXPECT_EQ(valid.sampling.temperature, 0);
   EXPECT_EQ(valid.sampling.seed, 0u);
@@ -208,6 +216,22 @@ TEST(Request, EdgesOfTheRangesAreAccepted) {
   EXPECT_EQ(valid.sampling.logit_bias.back().second, -kInfinity);
   EXPECT_EQ(valid.max_tokens, 0);
   EXPECT_EQ(valid.logprobs, 0);
+}
+
+TEST(Request, ATextOfMoreBytesThanTheContextsTokensHaveIsNotTokenized) {
+  Request request;
+  request.set_text(std::string(5 * 64, 'x'));
+  EXPECT_NO_THROW(validate(request, byte_model()));
+  request.mutable_text()->push_back('x');
+  try {
+    validate(request, byte_model());
+    FAIL() << "accepted";
+  } catch (const FrontError& error) {
+    EXPECT_EQ(error.code(), FrontErrorCode::invalid_argument);
+    for (const char* part : {"text", "321 bytes", "320", "context of 64"}) {
+      EXPECT_THAT(error.what(), HasSubstr(part));
+    }
+  }
 }
 
 TEST(Request, DetokenizeKnowsTheVocabulary) {

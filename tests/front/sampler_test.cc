@@ -167,7 +167,7 @@ TEST(Sampler, PartialRowsGiveTheFullRowsIdInSmallVocabularies) {
           for (int i = 0; i < 2; ++i) prompt.push_back(static_cast<int32_t>(random() % vocab));
           std::vector<std::vector<float>> rows;
           for (int i = 0; i < 3; ++i) rows.push_back(random_row(random, vocab));
-          ASSERT_NO_FATAL_FAILURE(compare(params, prompt, rows, {k, 1, k}, &tally));
+          ASSERT_NO_FATAL_FAILURE(compare(params, prompt, rows, {k, 1, k, 0}, &tally));
         }
       }
     }
@@ -192,7 +192,7 @@ TEST(Sampler, PartialRowsGiveTheFullRowsIdInLargerVocabularies) {
       for (int i = 0; i < 40; ++i) prompt.push_back(static_cast<int32_t>(random() % 700));
       std::vector<std::vector<float>> rows;
       for (int i = 0; i < 4; ++i) rows.push_back(random_row(random, 700));
-      ASSERT_NO_FATAL_FAILURE(compare(params, prompt, rows, {k, 1, k}, &tally));
+      ASSERT_NO_FATAL_FAILURE(compare(params, prompt, rows, {k, 1, k, 0}, &tally));
     }
   }
 }
@@ -223,7 +223,7 @@ TEST(Sampler, AnInexactLogsumexpNeverChangesTheId) {
     for (double delta : {-1e-2, -3e-7, 3e-7, 1e-2}) {
       const double p = std::min(u * (1 + delta), 0.999999);
       const std::vector<float> row = {0.0f, static_cast<float>(std::log(1 / p - 1))};
-      Sampler sampler(params, 2, {}, std::nullopt, {1, 1, 1});
+      Sampler sampler(params, 2, {}, std::nullopt, {1, 1, 1, 0});
       Reply reply = answer(row, sampler.query());
       PartialLogits view = reply.view();
       view.logsumexp += delta > 0 ? 1e-6 : -1e-6;
@@ -300,6 +300,20 @@ TEST(Sampler, FewDrawsNeedTheFullRow) {
   }
   EXPECT_LT(late_fetches, 300 / 20);
   EXPECT_GT(sampler.query().top_k, 1024);
+}
+
+// Draws go on falling outside the best: how many ids are asked for in the end.
+int32_t most_asked(int32_t vocab) {
+  Sampler sampler({}, vocab, {}, std::nullopt);
+  const std::vector<float> row(vocab);
+  for (int step = 0; step < 8; ++step) sampler.accept(sampler.draw_full(row).id);
+  return sampler.query().top_k;
+}
+
+TEST(Sampler, AsksForMoreIdsWhereRowsAreLong) {
+  EXPECT_EQ(most_asked(2000), 2000);
+  EXPECT_EQ(most_asked(49152), 4096);
+  EXPECT_EQ(most_asked(262144), 16384);
 }
 
 TEST(Sampler, LogprobsAreTheModelsOwn) {

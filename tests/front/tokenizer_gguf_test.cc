@@ -42,7 +42,7 @@ TEST_P(TokenizerGguf, AgreesWithLlamaCpp) {
               line.at("ids_add_special_parse").get<Ids>())
         << line.at("text");
     for (size_t i = 0; i < ids.size(); ++i) {
-      EXPECT_EQ(tokenizer_->token_bytes(ids[i]), from_hex(line.at("pieces_hex")[i])) << ids[i];
+      EXPECT_EQ(tokenizer_->table().bytes(ids[i]), from_hex(line.at("pieces_hex")[i])) << ids[i];
     }
     EXPECT_EQ(tokenizer_->decode_text(ids), line.at("detok").get<std::string>());
     EXPECT_EQ(stream(*tokenizer_, ids, false), line.at("detok").get<std::string>());
@@ -53,11 +53,11 @@ TEST_P(TokenizerGguf, ReadsTurnsOnlyWhenAsked) {
   const bool gemma = GetParam() == "gemma3";
   const std::string start = gemma ? "<start_of_turn>" : "<|im_start|>",
                     end = gemma ? "<end_of_turn>" : "<|im_end|>";
-  const int32_t end_id = tokenizer_->token_id(end).value();
+  const int32_t end_id = tokenizer_->table().find(end);
   const Ids ids = tokenizer_->encode(start + "user\nHi" + end, {.add_special = false, .parse_special = true});
-  EXPECT_EQ(ids.front(), tokenizer_->token_id(start).value());
+  EXPECT_EQ(ids.front(), tokenizer_->table().find(start));
   EXPECT_EQ(ids.back(), end_id);
-  EXPECT_TRUE(tokenizer_->is_end_of_generation(end_id));
+  EXPECT_TRUE(std::ranges::count(tokenizer_->end_of_generation_ids(), end_id));
   EXPECT_EQ(tokenizer_->decode_text(ids, true), "user\nHi");
   EXPECT_EQ(tokenizer_->decode_text(ids, false), start + "user\nHi" + end);
   const Ids plain =

@@ -1,6 +1,8 @@
 // Every vector of the golden tokenizers, made by huggingface/tokenizers and SentencePiece.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "services/front/front_error.h"
 #include "tests/front/tokenizer_fixture.h"
 
@@ -106,7 +108,7 @@ TEST_P(TokenizerGolden, TokenBytesJoinToTheText) {
   for (const Json& line : lines("vectors.jsonl")) {
     const Ids ids = line.at("ids");
     std::string joined;
-    for (const int32_t id : ids) joined += tokenizer_->token_bytes(id);
+    for (const int32_t id : ids) joined += tokenizer_->table().bytes(id);
     const std::string decoded = tokenizer_->decode(ids);
     EXPECT_TRUE(joined == decoded || joined == " " + decoded) << joined << "\n" << decoded;
   }
@@ -116,13 +118,13 @@ TEST_P(TokenizerGolden, KnowsItsSpecialTokens) {
   const Json config =
       Json::parse(golden_files(GetParam().name, {"tokenizer_config.json"}).at("tokenizer_config.json"));
   const std::string eos = config.at("eos_token");
-  EXPECT_EQ(tokenizer_->token_text(tokenizer_->eos_id()), eos);
-  EXPECT_TRUE(tokenizer_->is_end_of_generation(tokenizer_->eos_id()));
+  EXPECT_EQ(tokenizer_->table().text(tokenizer_->eos_id()), eos);
+  EXPECT_TRUE(std::ranges::count(tokenizer_->end_of_generation_ids(), tokenizer_->eos_id()));
   EXPECT_TRUE(tokenizer_->is_special(tokenizer_->eos_id()));
   if (config.at("bos_token").is_null()) {
     EXPECT_EQ(tokenizer_->bos_id(), -1);
   } else {
-    EXPECT_EQ(tokenizer_->token_text(tokenizer_->bos_id()), config.at("bos_token").get<std::string>());
+    EXPECT_EQ(tokenizer_->table().text(tokenizer_->bos_id()), config.at("bos_token").get<std::string>());
   }
 }
 

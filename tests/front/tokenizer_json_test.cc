@@ -6,6 +6,7 @@
 #include "services/front/front_error.h"
 #include "services/front/tokenizer/charsmap.h"
 #include "services/front/tokenizer/regex.h"
+#include "services/front/tokenizer/sentencepiece_unigram.h"
 #include "tests/front/tokenizer_fixture.h"
 
 namespace ete::front {
@@ -163,10 +164,30 @@ TEST(TokenizerJson, AddedTokenFlags) {
   EXPECT_EQ(tokenizer->encode("<r> <l>"), (Ids{2001, 2000}));
   EXPECT_EQ(tokenizer->encode("word"), (Ids{2002}));
   EXPECT_EQ(tokenizer->encode("(word)")[1], 2002);
-  for (const char* text : {"words", "sword", "word\u00E9", "_word"}) {
+  // Circled letters are alphabetic symbols, U+200D is a joiner: word characters to the library.
+  for (const char* text :
+       {"words", "sword", "word\u00E9", "_word", "\u24B8word", "word\U0001F170", "word\u200D"}) {
     const Ids ids = tokenizer->encode(text);
     EXPECT_EQ(std::count(ids.begin(), ids.end(), 2002), 0) << text;
   }
+}
+
+// The library looks for the next token right after a token's content, not after the white space that rstrip
+// took with it; what it finds there is a token, and the text goes on after that one.
+TEST(TokenizerJson, SpaceThatRstripTookIsSearchedForTokens) {
+  Json json = golden_json("bpe_gpt2");
+  const auto token = [](const char* content, int id, bool rstrip) {
+    return Json{{"content", content}, {"id", id},         {"single_word", false},
+                {"lstrip", false},    {"rstrip", rstrip}, {"normalized", false},
+                {"special", false}};
+  };
+  json["added_tokens"] = {token("[R]", 2000, true), token("  ", 2001, false)};
+  const auto tokenizer = load(json);
+  const int32_t x = tokenizer->encode("x")[0], space = tokenizer->encode(" ")[0];
+  EXPECT_EQ(tokenizer->encode("[R]  x"), (Ids{2000, 2001, x}));
+  EXPECT_EQ(tokenizer->encode("[R]    x"), (Ids{2000, 2001, 2001, x}));
+  EXPECT_EQ(tokenizer->encode("[R]  "), (Ids{2000, 2001}));
+  EXPECT_EQ(tokenizer->encode("[R]   "), (Ids{2000, 2001, space})) << "the third space is text again";
 }
 
 TEST(TokenizerJson, ATokenThatIsNotReadStillHidesOnesInsideIt) {
@@ -195,6 +216,36 @@ TEST(TokenizerJson, NormalizedAddedTokensAreFoundInNormalizedText) {
   EXPECT_EQ(tokenizer->encode("caf\u00E9"), (Ids{2000}));
 }
 
+// As huggingface/tokenizers: such a token reads as its normal form; its name stays as it was written.
+TEST(TokenizerJson, NormalizedAddedTokensDecodeToTheirNormalForm) {
+  Json json = golden_json("sp_bpe_prefix");
+  const int32_t id = json["model"]["vocab"].size();
+  json["added_tokens"].push_back({{"content", "foo bar"},
+                                  {"id", id},
+                                  {"single_word", false},
+                                  {"lstrip", false},
+                                  {"rstrip", false},
+                                  {"normalized", true},
+                                  {"special", false}});
+  const auto tokenizer = load(json);
+  EXPECT_EQ(tokenizer->encode("foo bar", {.add_special = false}), (Ids{id}));
+  EXPECT_EQ(tokenizer->decode(Ids{id}), "foo bar");
+  EXPECT_EQ(tokenizer->decode(Ids{id, id}), "foo bar foo bar");
+  EXPECT_EQ(tokenizer->table().find("foo bar"), id);
+  json = golden_json("bpe_qwen2");
+  json["added_tokens"].push_back(
+      {{"content", "\u00E9A\u030A"}, {"id", 1407}, {"normalized", true}, {"special", false}});
+  const auto composed = load(json);
+  EXPECT_EQ(composed->decode_text(Ids{1407}), "\uFFFD\uFFFD") << "letters of bytes, once it is composed";
+}
+
+// A space byte and half a character: one run of bytes, invalid as a whole, before Strip sees the text.
+TEST(TokenizerJson, StripLooksAtTheTextAfterByteFallback) {
+  const auto tokenizer = load(golden_json("sp_bpe_prefix"));
+  EXPECT_EQ(tokenizer->decode_text(Ids{3 + 0x20, 3 + 0xF0}), "\uFFFD\uFFFD");
+  EXPECT_EQ(tokenizer->decode_text(Ids{3 + 0x20, 3 + 'a'}), "a");
+}
+
 // As huggingface/tokenizers with encode_special_tokens: a unigram model matches its own unk's name, alone or
 // not at all.
 TEST(TokenizerJson, UnigramReadsTheNameOfUnk) {
@@ -213,7 +264,7 @@ TEST(TokenizerJson, MetaspaceFirstAndAlways) {
       {"type", "Metaspace"}, {"replacement", "\u2581"}, {"prepend_scheme", "first"}, {"split", true}};
   json["pre_tokenizer"] = json["decoder"];
   const auto first = load(json);
-  EXPECT_EQ(first->token_text(first->encode("the<end_of_turn>the", {false, true})[0]), "\u2581the");
+  EXPECT_EQ(first->table().text(first->encode("the<end_of_turn>the", {false, true})[0]), "\u2581the");
   EXPECT_EQ(first->decode_text(first->encode("the the", {.add_special = false})), "the the");
   const Ids ids = first->encode("the<end_of_turn>the", {false, true});
   Json both = json;
@@ -223,7 +274,7 @@ TEST(TokenizerJson, MetaspaceFirstAndAlways) {
        {{{"type", "Split"}, {"pattern", {{"String", "-"}}}, {"behavior", "Removed"}, {"invert", false}},
         json["pre_tokenizer"]}}};
   Ids without_turn = ids;
-  std::erase(without_turn, first->token_id("<end_of_turn>").value());
+  std::erase(without_turn, first->table().find("<end_of_turn>"));
   EXPECT_EQ(load(both)->encode("the-the", {.add_special = false}), without_turn)
       << "only the text's start is first";
   json["pre_tokenizer"]["prepend_scheme"] = "always";
@@ -255,7 +306,7 @@ TEST(TokenizerJson, SplitBehaviors) {
     std::string out;
     for (const int32_t piece : tokenizer->encode("the-final--countdown")) {
       if (!out.empty()) out += ' ';
-      out += tokenizer->token_bytes(piece);
+      out += tokenizer->table().bytes(piece);
     }
     return out;
   };
@@ -322,6 +373,46 @@ TEST(Charsmap, RefusesWhatWouldReadOutside) {
         std::string("\x04\0\0\0\0\0\0\0a", 9)}) {
     EXPECT_THROW(Charsmap{blob}, FrontError);
   }
+}
+
+// One key, "a", and what it becomes.
+std::string charsmap_blob(const std::string& replacement) {
+  constexpr uint32_t kNode = 0x100, kLeaf = 0x200, kLetter = kNode ^ 'a';
+  std::vector<uint32_t> units(0x300);
+  units[0] = kNode << 10;
+  units[kLetter] = (kLetter ^ kLeaf) << 10 | 1u << 8 | 'a';
+  units[kLeaf] = 0;  // the replacement's offset
+  const uint32_t bytes = static_cast<uint32_t>(units.size() * sizeof units[0]);
+  std::string blob(reinterpret_cast<const char*>(&bytes), sizeof bytes);
+  blob.append(reinterpret_cast<const char*>(units.data()), bytes);
+  return blob + replacement + std::string(1, '\0');
+}
+
+TEST(Charsmap, RefusesAReplacementThatNoCharacterHas) {
+  EXPECT_EQ(Charsmap(charsmap_blob("xyz")).longest("ab")->replacement, "xyz");
+  EXPECT_NE(error_of([] { Charsmap{charsmap_blob(std::string(1 << 20, 'x'))}; }, FrontErrorCode::corrupt)
+                .find("1048576"),
+            std::string::npos);
+}
+
+// SentencePiece's normalizer, which has no steps to look at the size between.
+TEST(Charsmap, SentencePieceStopsAtTheLimit) {
+  SentencePieceProto proto;
+  proto.pieces = {{"<unk>", 0, SentencePieceProto::unknown}, {"x", -1, SentencePieceProto::normal}};
+  proto.precompiled_charsmap = charsmap_blob(std::string(1000, 'x'));
+  const SentencePieceNormalizer normalizer(proto);
+  EncodeWatch watch;
+  EXPECT_NE(error_of([&] { normalizer.apply(std::string(100'000, 'a'), watch); },
+                     FrontErrorCode::resource_exhausted)
+                .find("1600000"),
+            std::string::npos);
+}
+
+TEST(TokenizerJsonRefuses, ADecoderThatMakesTokensHuge) {
+  Json json = golden_json("sp_bpe_prefix");
+  json["decoder"]["decoders"][0] = {
+      {"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", std::string(100'000, 'x')}};
+  expect_refused(json, FrontErrorCode::corrupt, "decoder");
 }
 
 TEST(Regex, TranslatesOrRefuses) {

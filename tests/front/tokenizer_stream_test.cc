@@ -1,12 +1,17 @@
 // Text as it streams, long inputs, and one tokenizer in many threads.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
+#include <functional>
+#include <map>
 #include <random>
 #include <thread>
 
 #include "services/front/front_error.h"
+#include "services/front/tokenizer/bpe_model.h"
 #include "services/front/tokenizer/stream_decoder.h"
+#include "services/front/tokenizer/unigram_model.h"
 #include "tests/front/tokenizer_fixture.h"
 
 namespace ete::front {
@@ -89,13 +94,13 @@ TEST(StreamDecoder, DropsSentencePiecesFirstSpaceOnly) {
     const auto tokenizer =
         tokenizer_from_files(golden_files("sp_bpe_prefix", {file, "tokenizer_config.json"}));
     const Ids ids = tokenizer->encode("the license and the rest");
-    EXPECT_EQ(tokenizer->token_text(ids[0]), "<s>");
+    EXPECT_EQ(tokenizer->table().text(ids[0]), "<s>");
     StreamDecoder decoder(*tokenizer, true);
     EXPECT_EQ(decoder.push(ids[0]), "");
     const std::string first = decoder.push(ids[1]);
     EXPECT_FALSE(first.starts_with(" ")) << first;
     EXPECT_EQ(stream(*tokenizer, ids, true), "the license and the rest");
-    EXPECT_TRUE(tokenizer->token_bytes(ids[1]).starts_with(" "));
+    EXPECT_TRUE(tokenizer->table().bytes(ids[1]).starts_with(" "));
   }
 }
 
@@ -113,6 +118,173 @@ TEST(Tokenizer, RefusesTextThatIsNotUtf8AndSaysWhere) {
       EXPECT_EQ(e.code(), FrontErrorCode::invalid_argument);
       EXPECT_NE(std::string(e.what()).find(offset), std::string::npos) << e.what();
     }
+  }
+}
+
+FrontErrorCode code_of(const std::function<void()>& action, std::string_view named) {
+  try {
+    action();
+  } catch (const FrontError& e) {
+    EXPECT_NE(std::string_view(e.what()).find(named), std::string_view::npos) << e.what();
+    return e.code();
+  }
+  ADD_FAILURE() << "no error";
+  return FrontErrorCode::internal;
+}
+
+struct Limited {
+  std::string name;
+  std::string file;
+};
+
+std::vector<Limited> every_kind() {
+  return {{"bpe_gpt2", "tokenizer.json"},
+          {"sp_bpe_noprefix", "tokenizer.json"},
+          {"sp_bpe_prefix", "tokenizer.model"},
+          {"sp_unigram_noprefix", "tokenizer.json"},
+          {"sp_unigram_prefix", "tokenizer.model"}};
+}
+
+TEST(EncodeLimits, MaxIdsIsWhatMayComeOut) {
+  for (const auto& [name, file] : every_kind()) {
+    const auto tokenizer = tokenizer_from_files(golden_files(name, {file, "tokenizer_config.json"}));
+    const std::string text = "the license of the rest";
+    const Ids ids = tokenizer->encode(text);
+    EXPECT_EQ(tokenizer->encode(text, {.max_ids = ids.size()}), ids) << name;
+    EXPECT_EQ(code_of([&] { tokenizer->encode(text, {.max_ids = ids.size() - 1}); },
+                      std::to_string(ids.size() - 1)),
+              FrontErrorCode::resource_exhausted)
+        << name;
+  }
+  EXPECT_EQ(code_of([] { bytes()->encode("abc", {.max_ids = 3}); }, "3"), FrontErrorCode::resource_exhausted)
+      << "bos counts";
+  EXPECT_EQ(bytes()->encode("abc", {.max_ids = 4}).size(), 4u);
+}
+
+// Work is counted by the calls: far fewer than the whole text takes.
+TEST(EncodeLimits, TooManyIdsEndEncodingEarly) {
+  std::string prose;
+  while (prose.size() < (1 << 20)) prose += "the license, ";
+  for (const auto& [name, file] : every_kind()) {
+    const auto tokenizer = tokenizer_from_files(golden_files(name, {file}));
+    const auto calls = [&](const std::string& text, size_t max_ids) {
+      int n = 0;
+      const EncodeOptions options = {.max_ids = max_ids, .on_progress = [&] { ++n; }};
+      if (max_ids == SIZE_MAX) {
+        tokenizer->encode(text, options);
+      } else {
+        EXPECT_EQ(code_of([&] { tokenizer->encode(text, options); }, "tokens"),
+                  FrontErrorCode::resource_exhausted);
+      }
+      return n;
+    };
+    const int whole = calls(prose, SIZE_MAX);
+    EXPECT_GT(whole, 200) << name;
+    // SentencePiece normalizes the whole text first.
+    EXPECT_LT(calls(prose, 100), name.starts_with("bpe") ? 10 : whole * 3 / 4) << name;
+    if (name == "bpe_gpt2") {
+      EXPECT_LT(calls(std::string(1 << 20, 'a'), 100), 260) << "one word, far from merged";
+    }
+  }
+}
+
+TEST(EncodeLimits, WhatTheCallerThrowsStopsEncoding) {
+  std::string prose;
+  while (prose.size() < (1 << 16)) prose += "the license, ";
+  for (const auto& [name, file] : every_kind()) {
+    const auto tokenizer = tokenizer_from_files(golden_files(name, {file}));
+    int left = 3;
+    const EncodeOptions options = {.on_progress = [&] {
+      if (--left == 0) throw FrontError(FrontErrorCode::cancelled, "the client is gone");
+    }};
+    EXPECT_EQ(code_of([&] { tokenizer->encode(prose, options); }, "gone"), FrontErrorCode::cancelled) << name;
+    EXPECT_EQ(left, 0) << "no more questions after the answer";
+  }
+}
+
+// Words of a and b, merges and all, the slow way: the lowest rank, the leftmost first.
+TEST(BpeModel, LongWordsMergeAsTheDefinitionSays) {
+  std::mt19937 random(5);
+  for (int round = 0; round < 300; ++round) {
+    std::vector<std::string> texts = {"a", "b"};
+    StringMap tokens = {{"a", 0}, {"b", 1}};
+    std::vector<BpeModel::Merge> merges;
+    std::map<std::pair<int32_t, int32_t>, BpeModel::Merge> rules;
+    for (int i = 0; i < 30; ++i) {
+      const int32_t left = random() % texts.size(), right = random() % texts.size();
+      const auto [it, inserted] = tokens.emplace(texts[left] + texts[right], texts.size());
+      if (inserted) texts.push_back(it->first);
+      const BpeModel::Merge merge = {left, right, it->second, static_cast<uint32_t>(random() % 20)};
+      merges.push_back(merge);
+      rules[{left, right}] = merge;
+    }
+    std::array<int32_t, 256> no_bytes;
+    no_bytes.fill(-1);
+    const BpeModel model({.byte_level = true}, tokens, merges, no_bytes);
+    std::string word;
+    for (int n = 24 + random() % 200; n > 0; --n) word += random() % 3 ? 'a' : 'b';
+    Ids expected;
+    for (const char c : word) expected.push_back(c - 'a');
+    while (true) {
+      size_t best = expected.size();
+      uint32_t rank = UINT32_MAX;
+      for (size_t i = 0; i + 1 < expected.size(); ++i) {
+        const auto it = rules.find({expected[i], expected[i + 1]});
+        if (it != rules.end() && it->second.rank < rank) best = i, rank = it->second.rank;
+      }
+      if (best == expected.size()) break;
+      expected[best] = rules.at({expected[best], expected[best + 1]}).merged;
+      expected.erase(expected.begin() + best + 1);
+    }
+    Ids ids;
+    EncodeWatch watch;
+    model.encode(word, watch, ids);
+    ASSERT_EQ(ids, expected) << word;
+  }
+}
+
+// A lattice of several windows against one of the whole text.
+TEST(UnigramModel, WindowsAreNotSeen) {
+  std::mt19937 random(6);
+  for (int round = 0; round < 20; ++round) {
+    std::vector<UnigramModel::Piece> pieces = {{"<unk>", 0}, {"a", -3}, {"b", -3.5}, {"c", -4}};
+    for (int i = 0; i < 12; ++i) {
+      std::string text;
+      for (int n = 2 + random() % 4; n > 0; --n) text += static_cast<char>('a' + random() % 3);
+      const auto same = [&](const auto& piece) { return piece.text == text; };
+      if (std::ranges::none_of(pieces, same))
+        pieces.push_back({text, -4 - static_cast<double>(random() % 8)});
+    }
+    UnigramModel::Options options = {.unk_id = 0, .unk_score = -20};
+    options.byte_ids.fill(-1);
+    std::string text;
+    while (text.size() < 70'000) {
+      if (random() % 4000 == 0) text += std::string(1 + random() % 20'000, '?');
+      text += static_cast<char>('a' + random() % 3);
+    }
+    std::vector<double> score(text.size() + 1, -1e300);
+    std::vector<std::pair<int32_t, size_t>> last(text.size() + 1);
+    score[0] = 0;
+    const auto offer = [&](size_t begin, size_t end, double total, int32_t id) {
+      if (total > score[end]) score[end] = total, last[end] = {id, begin};
+    };
+    for (size_t begin = 0; begin < text.size(); ++begin) {
+      for (size_t id = 1; id < pieces.size(); ++id) {
+        const std::string& piece = pieces[id].text;
+        if (text.compare(begin, piece.size(), piece) == 0)
+          offer(begin, begin + piece.size(), score[begin] + pieces[id].score, static_cast<int32_t>(id));
+      }
+      if (text[begin] == '?') offer(begin, begin + 1, score[begin] - 20, 0);
+    }
+    std::string joined;
+    for (size_t end = text.size(); end > 0; end = last[end].second) {
+      const int32_t id = last[end].first;
+      if (id != 0 || joined.empty() || joined.back() != 0) joined += static_cast<char>(id);
+    }
+    Ids expected(joined.rbegin(), joined.rend()), ids;
+    EncodeWatch watch;
+    UnigramModel(pieces, options).encode(text, watch, ids);
+    ASSERT_EQ(ids, expected) << round;
   }
 }
 

@@ -42,10 +42,17 @@ class ToyWorker::Service : public v1::Engine::Service {
 
   grpc::Status GetModel(grpc::ServerContext*, const v1::GetModelRequest*,
                         grpc::ServerWriter<v1::GetModelReply>* writer) override {
-    v1::GetModelReply vocabulary;
-    vocabulary.mutable_gguf()->set_model("bytes");
+    v1::GetModelReply tokenizer;
     service::TokenizerDigest digest;
-    digest.add(vocabulary.gguf());
+    if (options_.tokenizer_json.empty()) {
+      tokenizer.mutable_gguf()->set_model("bytes");
+      digest.add(tokenizer.gguf());
+    } else {
+      tokenizer.mutable_file()->set_name("tokenizer.json");
+      tokenizer.mutable_file()->set_data(options_.tokenizer_json);
+      tokenizer.mutable_file()->set_last(true);
+      digest.add(tokenizer.file());
+    }
     v1::GetModelReply info;
     info.mutable_info()->set_name(options_.name);
     info.mutable_info()->set_architecture("toy");
@@ -56,7 +63,7 @@ class ToyWorker::Service : public v1::Engine::Service {
     info.mutable_info()->set_plan_json("{}");
     info.mutable_info()->set_worker_id(options_.worker_id);
     writer->Write(info);
-    writer->Write(vocabulary);
+    writer->Write(tokenizer);
     return grpc::Status::OK;
   }
 

@@ -23,6 +23,7 @@ class ToyWorker {
     std::chrono::milliseconds step_time{0};
     bool wrong_digest = false;
     bool loading = false;
+    std::string tokenizer_json;  // empty: every byte is a token
     ToyModel model;
   };
   explicit ToyWorker(Options options);

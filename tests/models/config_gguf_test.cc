@@ -125,10 +125,8 @@ TEST(GgufNames, TranslateEveryModule) {
 TEST(GgufNames, OnlyLlamasRowsArePermuted) {
   ModelFiles files;
   files.is_gguf = true;
-  for (const auto& [family, permuted] : {std::pair{Family::llama, true},
-                                         {Family::mistral, true},
-                                         {Family::qwen2, false},
-                                         {Family::qwen3, false}}) {
+  for (const auto& [family, permuted] :
+       {std::pair{Family::llama, true}, {Family::qwen2, false}, {Family::qwen3, false}}) {
     files.config.family = family;
     EXPECT_EQ(gguf_permuted_qk(files), permuted);
   }
@@ -247,6 +245,54 @@ TEST_F(TinyGguf, NamesKeyAndValueOfWhatItRefuses) {
   EXPECT_THAT(refusal([&] { f32_tensor("rope_freqs.weight", {3}); }),
               HasSubstr("rope_freqs.weight must be f32"));
   EXPECT_THAT(refusal([&] { f32_tensor("rope_freqs.weight", {2}); }), HasSubstr("rope_freqs.weight is 0"));
+}
+
+TEST_F(TinyGguf, NamesTheShapesThatItAccepts) {
+  const auto changed = [&](const char* key, uint32_t value) {
+    return refusal([&] {
+      builder = GgufBuilder();
+      builder.string("general.architecture", "llama");
+      for (const auto& [name, usual] :
+           std::initializer_list<std::pair<const char*, uint32_t>>{{"block_count", 1},
+                                                                   {"context_length", 64},
+                                                                   {"embedding_length", 8},
+                                                                   {"feed_forward_length", 8},
+                                                                   {"attention.head_count", 2},
+                                                                   {"attention.head_count_kv", 2}}) {
+        builder.u32(std::string("llama.") + name, std::string(name) == key ? value : usual);
+      }
+      if (std::string(key) == "attention.key_length") builder.u32("llama.attention.key_length", value);
+      if (std::string(key) == "vocab_size") builder.u32("llama.vocab_size", value);
+      builder.f32("llama.attention.layer_norm_rms_epsilon", 1e-5f);
+    });
+  };
+  for (const uint32_t head_dim : {0u, 1u, 258u, 512u}) {
+    EXPECT_THAT(changed("attention.key_length", head_dim),
+                HasSubstr("llama.attention.key_length is " + std::to_string(head_dim) +
+                          ", but must be from 2 to 256"));
+  }
+  EXPECT_THAT(changed("attention.key_length", 15), HasSubstr("llama.attention.key_length 15 must be even"));
+  EXPECT_THAT(changed("embedding_length", 1024),
+              HasSubstr("llama.attention.key_length 512 (llama.embedding_length 1024 / "
+                        "llama.attention.head_count 2) must be even and from 2 to 256"));
+  EXPECT_THAT(changed("embedding_length", 9), HasSubstr("llama.embedding_length 9 is not a multiple of"));
+  EXPECT_THAT(changed("attention.head_count_kv", 3),
+              HasSubstr("llama.attention.head_count 2 is not a multiple of llama.attention.head_count_kv 3"));
+  for (const char* key : {"block_count", "context_length", "embedding_length", "feed_forward_length",
+                          "attention.head_count", "attention.head_count_kv", "vocab_size"}) {
+    for (const uint32_t value : {0u, 4294967295u}) {
+      EXPECT_THAT(changed(key, value), HasSubstr(std::string("llama.") + key + " is " +
+                                                 std::to_string(value) + ", but must be from 1 to "));
+    }
+  }
+}
+
+// llama.cpp writes Mistral's models as "llama" and reads no "mistral".
+TEST_F(TinyGguf, RefusesAnArchitectureThatLlamaCppDoesNotHave) {
+  builder.string("general.architecture", "mistral");
+  tensors();
+  EXPECT_THAT(message_of([&] { open(); }),
+              HasSubstr("general.architecture mistral is not supported; llama, qwen2"));
 }
 
 TEST_F(TinyGguf, NamesWhatIsMissing) {

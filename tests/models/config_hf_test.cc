@@ -184,9 +184,35 @@ TEST(HfConfig, NamesFieldAndValueOfBadNumbers) {
   EXPECT_THAT(refusal(with(plain, "head_dim", 15)), HasSubstr("head_dim 15 must be even"));
   EXPECT_THAT(refusal(with(without(plain, "head_dim"), "hidden_size", 130)), HasSubstr("hidden_size 130"));
   EXPECT_THAT(refusal(with(plain, "rms_norm_eps", 0)), HasSubstr("rms_norm_eps"));
+  EXPECT_THAT(refusal(with(plain, "num_key_value_heads", 3)),
+              HasSubstr("num_attention_heads 8 is not a multiple of num_key_value_heads 3"));
   EXPECT_THAT(refusal(with(plain, "tie_word_embeddings", 1)), HasSubstr("tie_word_embeddings is 1"));
   EXPECT_THAT(refusal(with(plain, "eos_token_id", {2, "x"})), HasSubstr("eos_token_id is \"x\""));
   EXPECT_THAT(refusal(with(plain, "eos_token_id", -1)), HasSubstr("eos_token_id is -1"));
+}
+
+// What the kernels cannot compute, or no model has, is refused before anything is computed from it.
+TEST(HfConfig, NamesTheShapesThatItAccepts) {
+  const json plain = golden("llama_gqa");
+  for (const int head_dim : {2, 80, 96, 250, 256}) {
+    EXPECT_EQ(read(with(plain, "head_dim", head_dim)).head_dim, head_dim);
+  }
+  for (const int head_dim : {0, 1, 258, 512, 1024}) {
+    EXPECT_THAT(refusal(with(plain, "head_dim", head_dim)),
+                HasSubstr("head_dim is " + std::to_string(head_dim) + ", but must be from 2 to 256"));
+  }
+  EXPECT_THAT(
+      refusal(with(without(plain, "head_dim"), "hidden_size", 8 * 512)),
+      HasSubstr("head_dim 512 (hidden_size 4096 / num_attention_heads 8) must be even and from 2 to 256"));
+  EXPECT_THAT(refusal(with(without(plain, "head_dim"), "hidden_size", 8 * 15)),
+              HasSubstr("head_dim 15 (hidden_size 120 / num_attention_heads 8) must be even"));
+  for (const char* key : {"hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+                          "num_key_value_heads", "vocab_size", "max_position_embeddings"}) {
+    for (const int64_t value : {int64_t{0}, int64_t{-1}, int64_t{1} << 40}) {
+      EXPECT_THAT(refusal(with(plain, key, value)),
+                  HasSubstr(std::string(key) + " is " + std::to_string(value) + ", but must be from 1 to "));
+    }
+  }
 }
 
 TEST(HfConfig, RefusesOtherArchitectures) {

@@ -211,7 +211,9 @@ const Shape kShapes[] = {
     {9, 3, 64, 0, DType::f16},    {4, 4, 16, 0, DType::f32},   {8, 1, 128, 0, DType::bf16},
     {2, 1, 256, 0, DType::f16},   {3, 1, 18, 0, DType::f32},   {4, 2, 34, 0, DType::f16},
     {6, 2, 72, 100, DType::bf16}, {4, 2, 64, 512, DType::f16}, {14, 2, 64, 0, DType::f16},
-    {4, 2, 32, 1, DType::f32},    {4, 2, 30, 700, DType::f16},
+    {4, 2, 32, 1, DType::f32},    {4, 2, 30, 700, DType::f16}, {3, 1, 2, 0, DType::f16},
+    {4, 2, 8, 0, DType::bf16},    {2, 2, 10, 40, DType::f32},  {4, 2, 80, 0, DType::f16},
+    {6, 2, 96, 0, DType::bf16},   {2, 1, 254, 0, DType::f16},
 };
 
 TEST_P(AttentionTest, PrefillMatchesFloat64) {
@@ -354,6 +356,7 @@ TEST_P(AttentionTest, ContradictoryArgumentsAreRefused) {
   refused([](AttentionArgs* args) { args->heads = 3; });
   refused([](AttentionArgs* args) { args->kv.head_dim = 63; });
   refused([](AttentionArgs* args) { args->kv.head_dim = 258; });
+  refused([](AttentionArgs* args) { args->kv.head_dim = 0; });
   refused([](AttentionArgs* args) { args->kv.type = DType::i8; });
   refused([](AttentionArgs* args) { args->q_stride = 255; });
   refused([](AttentionArgs* args) { args->window = -1; });

@@ -7,6 +7,7 @@
 #include <map>
 #include <string>
 #include <tuple>
+#include <utility>
 
 #include "engine/base/error.h"
 #include "tests/ops/ops_fixture.h"
@@ -94,10 +95,6 @@ bool is_float(WeightFormat format) {
   return format == WeightFormat::f32 || format == WeightFormat::bf16 || format == WeightFormat::f16;
 }
 
-bool has_rounding_kernel(const Path& path, WeightFormat format) {
-  return !is_float(format) && (path.device == "cpu" || !is_ggml_block(format));
-}
-
 // x as Math::fast sees it: int8 per 32 columns.
 std::vector<float> rounded(const float* x, int64_t cols) {
   std::vector<float> row(x, x + cols);
@@ -127,12 +124,20 @@ class Matmul : public testing::TestWithParam<Param> {
   const Path& path() const { return std::get<0>(GetParam()); }
   WeightFormat format() const { return std::get<1>(GetParam()); }
   RowKind kind() const { return std::get<2>(GetParam()); }
+  // Whether this path sees x rounded.
+  bool rounds() const {
+    if (path().math == Math::exact || is_float(format())) return false;
+    if (path().device != "cpu") return !is_ggml_block(format());
+    return kind() == RowKind::decode || path().family == KernelFamily::vnni;
+  }
 
   void run(int threads, const float* x, int64_t x_stride, int64_t m,
            std::vector<MatmulOutput> outputs) const {
     if (there_) return matmul_there(*there_, kind(), x, x_stride, m, std::move(outputs));
     ThreadPool pool(threads);
-    matmul_cpu(pool, path().family, path().math, kind(), x, x_stride, m, outputs);
+    Workspace workspace(threads);
+    matmul_cpu({pool, workspace, path().family}, MatmulPath(path().family, path().math), kind(), x, x_stride,
+               m, outputs);
   }
 
   // y [m, rows] = x W
@@ -175,9 +180,8 @@ TEST_P(Matmul, AgreesWithFloat64) {
       const std::vector<float> y = product(w, x, 0, m, 2);
       std::vector<float> row(static_cast<size_t>(shape.cols));
       for (int64_t i = 0; i < m; ++i) {
-        const bool rounds = path().math == Math::fast && has_rounding_kernel(path(), format());
         const std::vector<float> seen =
-            rounds ? rounded(x.row(i), shape.cols) : std::vector<float>(x.row(i), x.row(i) + shape.cols);
+            rounds() ? rounded(x.row(i), shape.cols) : std::vector<float>(x.row(i), x.row(i) + shape.cols);
         for (int64_t r = 0; r < shape.rows; ++r) {
           unpack_row(w.view, r, row.data());
           const Exact dot = exact_dot(row, seen.data());
@@ -218,6 +222,42 @@ TEST_P(Matmul, RowsDoNotDependOnTheirNeighbours) {
   }
   const std::vector<float> after = product(w, x, 0, 9);
   for (size_t r = 0; r < 33; ++r) ASSERT_EQ(after[3 * 33 + r], before[3 * 33 + r]) << r;
+}
+
+// What no number can stand for reaches every output of its row, and no other row.
+TEST_P(Matmul, NotFiniteStaysNotFinite) {
+  constexpr int64_t kRows = 33, kM = 5;
+  const RandomMatrix w(format(), kRows, 288, 45);
+  Activations x(kM, 288, 46);
+  const std::vector<float> before = product(w, x, 0, kM);
+  for (float bad : {std::nanf(""), INFINITY, -INFINITY}) {
+    for (int64_t k : {0, 37, 287}) {
+      float& value = x.values[static_cast<size_t>(2 * x.stride + k)];
+      const float kept = std::exchange(value, bad);
+      const std::vector<float> after = product(w, x, 0, kM);
+      value = kept;
+      for (int64_t i = 0; i < kM; ++i) {
+        for (int64_t r = 0; r < kRows; ++r) {
+          const auto at = static_cast<size_t>(i * kRows + r);
+          if (i != 2) {
+            ASSERT_EQ(after[at], before[at]) << bad << " in column " << k << ", row " << i;
+          } else if (rounds() || std::isnan(bad)) {
+            ASSERT_TRUE(std::isnan(after[at])) << bad << " in column " << k << " became " << after[at];
+          } else {
+            ASSERT_FALSE(std::isfinite(after[at])) << bad << " in column " << k << " became " << after[at];
+          }
+        }
+      }
+    }
+  }
+}
+
+// 127 / absmax is infinite for these.
+TEST_P(Matmul, TinyActivationsStayTiny) {
+  const RandomMatrix w(format(), 17, 288, 47);
+  Activations x(3, 288, 48);
+  for (float& value : x.values) value *= 1e-38f;
+  for (float value : product(w, x, 0, 3)) ASSERT_LE(std::fabs(value), 1e-33f);
 }
 
 TEST_P(Matmul, ResultsDoNotDependOnThreads) {

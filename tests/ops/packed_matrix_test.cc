@@ -182,6 +182,31 @@ TEST(PackedMatrix, ZeroRowsStayZero) {
   }
 }
 
+// So small that 1 / scale is infinite: what f16 scales keep of them is 0, and a 0 among them stays the code
+// of 0.
+TEST(PackedMatrix, TinyWeightsBecomeZero) {
+  for (const float tiny : {1e-37f, 1e-38f, 1e-39f, 1e-44f}) {
+    std::vector<float> values(128, tiny);
+    values[0] = 0;
+    values[1] = -tiny;
+    for (WeightFormat format :
+         {WeightFormat::w8_g32, WeightFormat::w4_g32, WeightFormat::w4_g32m, WeightFormat::w4_g128}) {
+      std::vector<std::byte> panel(panel_bytes(format, 128));
+      pack_row(format, values.data(), 0, 128, panel.data());
+      for (float value : unpacked({format, 16, 128, panel.data()}, 0))
+        EXPECT_EQ(value, 0.0f) << name_of(format);
+      if (format == WeightFormat::w4_g32) {
+        EXPECT_EQ(byte_at(panel.data()) % 16, 8) << tiny;
+      }
+    }
+    std::vector<std::byte> panel(panel_bytes(WeightFormat::w8_row, 128));
+    pack_row(WeightFormat::w8_row, values.data(), 0, 128, panel.data());
+    for (float value : unpacked({WeightFormat::w8_row, 16, 128, panel.data()}, 0)) {
+      EXPECT_LE(std::fabs(value), 1.01f * tiny);
+    }
+  }
+}
+
 std::string message_of(WeightFormat format, std::vector<float> values, ErrorCode code) {
   std::vector<std::byte> panel(panel_bytes(format, static_cast<int64_t>(values.size())));
   try {
@@ -211,6 +236,10 @@ TEST(PackedMatrix, RefusesWhatItCannotKeep) {
     EXPECT_THAT(message_of(format, values, ErrorCode::unsupported), testing::HasSubstr("does not fit f16"));
   }
   EXPECT_EQ(message_of(WeightFormat::w8_row, values, ErrorCode::unsupported), "");
+  values[40] = 3e38f;  // the range of the block is infinite
+  values[41] = -3e38f;
+  EXPECT_THAT(message_of(WeightFormat::w4_g32m, values, ErrorCode::unsupported),
+              testing::HasSubstr("does not fit f16"));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Writes one row past a part of the device arena, on purpose: memcheck must say so, which it can only when
-// every part is an allocation of its own.
+// Writes past a part of the device arena and the red zone behind it, on purpose: memcheck must say so, which
+// it can only when every part is an allocation of its own.
 
 #include <cstdio>
 #include <exception>
@@ -20,7 +20,8 @@ void overrun() {
   DeviceArena arena(*device, 2 * DeviceArena::padded(kBytes), ArenaMode::separate);
   auto* x = reinterpret_cast<float*>(arena.take(kBytes));
   auto* y = reinterpret_cast<float*>(arena.take(kBytes));
-  ops->gather_rows(*stream, x, kCols, {0, 1, 2, 3, 0}, kCols, y, kCols);
+  // A row in the red zone, one behind it.
+  ops->gather_rows(*stream, x, kCols, {0, 1, 2, 3, 0, 0}, kCols, y, kCols);
   stream->synchronize();
 }
 

@@ -66,6 +66,15 @@ class ReduceLogitsTest : public OpsTest {
     EXPECT_TRUE(std::equal(row.full.begin(), row.full.end(), logits));
   }
 
+  // In place of a result.
+  static void expect_row_error(const LogitsRow& row, ErrorCode code, const std::string& part) {
+    ASSERT_TRUE(row.error);
+    EXPECT_EQ(row.error->code(), code);
+    EXPECT_THAT(row.error->what(), HasSubstr(part));
+    EXPECT_TRUE(row.top_ids.empty());
+    EXPECT_TRUE(row.full.empty());
+  }
+
   void expect_error(const std::vector<float>& logits, int64_t vocab, const std::vector<LogitsWanted>& wanted,
                     ErrorCode code, const std::string& part) {
     Runner run = runner();
@@ -134,7 +143,8 @@ TEST_P(ReduceLogitsTest, BitsOfTheMaskPastTheVocabularyAreIgnored) {
   wanted.allowed_mask = {uint64_t{1} << 7, ~uint64_t{0} << 36};
   EXPECT_EQ(reduce(run, logits, 100, {wanted})[0].top_ids, std::vector<int32_t>{7});
   wanted.allowed_mask[0] = 0;
-  expect_error(logits, 100, {wanted}, ErrorCode::invalid_argument, "logits row 0: allowed_mask");
+  expect_row_error(reduce(run, logits, 100, {wanted})[0], ErrorCode::invalid_argument,
+                   "allowed_mask: allows no id");
 }
 
 TEST_P(ReduceLogitsTest, MinusInfinityIsALogit) {
@@ -172,20 +182,21 @@ TEST_P(ReduceLogitsTest, OtherRowsAndThreadsChangeNoBit) {
   }
 }
 
-TEST_P(ReduceLogitsTest, NotANumberNamesTheRowAndSparesTheOthers) {
+TEST_P(ReduceLogitsTest, NotANumberSparesTheOtherRows) {
   constexpr int64_t kVocab = 18000;
   std::vector<float> logits = random_floats(3 * kVocab, 9);
   for (const float bad : {std::nanf(""), INFINITY}) {
     logits[kVocab + 17990] = bad;
     const std::vector<LogitsWanted> wanted(3, LogitsWanted{.top_k = 4});
-    expect_error(logits, kVocab, wanted, ErrorCode::internal, "logits row 1: id 17990");
     Runner run = runner();
     std::vector<LogitsRow> rows(3);
     const Buffer there = run.upload(logits);
     run.ops().reduce_logits(run.stream(), there.as<float>(), kVocab, kVocab, wanted,
                             {&rows[0], &rows[1], &rows[2]});
-    EXPECT_THROW(run.finish(), Error);
+    run.finish();
+    expect_row_error(rows[1], ErrorCode::internal, "id 17990 is");
     for (const size_t row : {size_t{0}, size_t{2}}) {
+      EXPECT_FALSE(rows[row].error);
       expect_reference(logits.data() + row * kVocab, kVocab, wanted[row], rows[row]);
     }
   }
@@ -203,7 +214,10 @@ TEST_P(ReduceLogitsTest, BadRequestsAreRefusedByName) {
   refused({.extra_ids = {4, 100}}, "extra_ids: 100; accepted: 0 to 99");
   refused({.extra_ids = {-1}}, "extra_ids: -1");
   refused({.allowed_mask = {1}}, "allowed_mask: 1 words; accepted: 0 or 2");
-  refused({.allowed_mask = {0, 0}}, "allowed_mask: allows no id");
+  // Found while the row is reduced.
+  Runner run = runner();
+  expect_row_error(reduce(run, logits, 100, {{}, {.allowed_mask = {0, 0}}})[1], ErrorCode::invalid_argument,
+                   "allowed_mask: allows no id");
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, ReduceLogitsTest, testing::ValuesIn(kOpsParams), name_of_param);

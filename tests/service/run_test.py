@@ -121,6 +121,9 @@ class Text(RunTest):
                 document = self.json_of(*TINY, "--max-tokens=1", *arguments)
                 self.assertEqual(document["prompt_ids"], [256, *text])
 
+    def test_empty_path(self):
+        self.check_failure(self.run_ete("--model", "", "hello"), 2, "--model")
+
     def test_bad_text(self):
         self.check_failure(self.run_ete(*TINY, b"a\xff"), 2, "PROMPT", "1")
         self.check_failure(self.run_ete(*TINY, "-", input=b"a\xff"), 1, "stdin")
@@ -149,6 +152,9 @@ class Text(RunTest):
         self.assertEqual(document["ids"], golden("p1.greedy_ids"))
         self.assertEqual(document["text"], "")
         self.check_clean()
+        result = self.run_ete("--model", LLAMA, "--tokens", "1,2", "--max-tokens", "3")
+        self.assertEqual((result.returncode, result.stdout), (0, b"\n"))
+        self.assertIn(b"--json", result.stderr)
 
     def test_text_for_a_model_without_a_tokenizer(self):
         self.check_failure(self.run_ete("--model", LLAMA, "hello"), 2, "tokenizer")
@@ -193,7 +199,7 @@ class Failures(RunTest):
         self.check_failure(self.run_ete(*TINY, "hello", "--kernels", "wgmma"), 2, "--kernels", "wgmma")
 
     def test_request_that_the_server_refuses_names_the_field(self):
-        self.check_failure(self.run_ete(*TINY, "--tokens", "1,320"), 2, "tokens", "320")
+        self.check_failure(self.run_ete(*TINY, "--tokens", "1,320"), 2, "--tokens[1]", "320")
 
     def test_nobody_at_the_address(self):
         self.check_failure(self.run_ete("hello", "--address", f"unix:{self.tmp}/none"), 1, "UNAVAILABLE")
@@ -210,6 +216,19 @@ class Failures(RunTest):
                 self.assertEqual(process.returncode, 128 + number)
                 self.check_clean()
 
+    def test_run_killed_at_once_leaves_no_server(self):
+        for milliseconds in range(2, 42, 2):
+            with self.started(*TINY, "hello") as process:
+                time.sleep(milliseconds / 1000)
+                process.kill()
+                process.communicate()
+        self.check_nothing_left()
+
+    def test_flag_that_does_nothing_is_told(self):
+        result = self.run_ete(*TINY, "hello", "--max-tokens", "1", "--slots", "3")
+        self.assertEqual(result.returncode, 0)
+        self.assertIn(b"--slots has nothing to act on", result.stderr)
+
     def test_signal_while_loading(self):
         with self.started(*SLOW, "hello") as process:
             while "ete-worker" not in self.servers():
@@ -218,6 +237,34 @@ class Failures(RunTest):
             process.communicate(timeout=TIMEOUT)
             self.assertEqual(process.returncode, 130)
             self.check_clean()
+
+    def test_signal_while_stdout_takes_no_more(self):
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(writer, bytes(4096))
+        os.set_blocking(writer, True)
+        with self.started(*TINY, "hello", "--max-tokens", "20", stdout=writer) as process:
+            while "ete-front" not in self.servers():
+                self.assertIsNone(process.poll())
+            time.sleep(1)
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=5)
+            self.assertEqual(process.returncode, 128 + signal.SIGTERM)
+            self.check_clean()
+        os.close(reader)
+        os.close(writer)
+
+    def test_started_without_standard_descriptors(self):
+        command = 'exec "$0" "$@" <&- >&-'
+        result = subprocess.run(
+            ["sh", "-c", command, ETE, "run", *TINY, "hello", "--max-tokens", "3"],
+            stderr=subprocess.PIPE, env=self.env, timeout=TIMEOUT,
+        )  # fmt: skip
+        self.assertEqual(result.stderr, b"ete run: cannot write to stdout: Bad file descriptor\n")
+        self.assertEqual(result.returncode, 1)
+        self.check_clean()
 
     def test_closed_stdout(self):
         with self.started(*SLOW, "hello") as process:

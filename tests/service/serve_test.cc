@@ -142,7 +142,8 @@ TEST(Serve, LetsRunningRequestsEndBeforeItStops) {
   ::kill(serve.child().pid(), SIGTERM);
   bool finished = false;
   while (reader->Read(&reply)) finished = reply.has_finish();
-  EXPECT_TRUE(reader->Finish().ok());
+  const grpc::Status status = reader->Finish();
+  EXPECT_TRUE(status.ok()) << status.error_code() << " " << status.error_message();
   EXPECT_TRUE(finished);
   ASSERT_TRUE(serve.child().wait_for(seconds(10)));
   EXPECT_EQ(serve.child().poll()->code, 0);
@@ -166,6 +167,9 @@ TEST(Serve, ModelThatCannotBeLoadedIsToldOnce) {
   EXPECT_NE(serve.log().find("ete-worker: /nonexistent.gguf: no such file"), std::string::npos)
       << serve.log();
   EXPECT_EQ(serve.log().find("again"), std::string::npos) << serve.log();
+  struct stat info;
+  EXPECT_NE(stat(serve.address().substr(sizeof("unix:") - 1).c_str(), &info), 0)
+      << "a socket without a server";
 }
 
 TEST(Serve, WorkerThatCrashesBeforeItIsReadyIsGivenUp) {

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 
+#include "engine/base/error.h"
 #include "engine/device/cpu/thread_pool.h"
 #include "engine/weights/layer_streamer.h"
 
@@ -188,6 +189,20 @@ TEST_F(StreamerTest, WrongShapeNamesTheTensor) {
   }
 }
 
+TEST_F(StreamerTest, WeightsThatDoNotFitNameTheTensor) {
+  source_.add("huge", {kRows, kCols}, 100000);
+  weights_.layers[1][0] = matrix("huge", WeightFormat::f16);
+  try {
+    make_store();
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::unsupported);
+    const std::string message = error.what();
+    EXPECT_TRUE(message.starts_with("made up: tensor huge, row ")) << message;
+    EXPECT_NE(message.find(": f16: 100000"), std::string::npos) << message;
+  }
+}
+
 TEST_F(StreamerTest, ResidentLayersAreReadAtHome) {
   const auto store = make_store();
   DeviceArena arena(*device_, 0);
@@ -260,6 +275,109 @@ TEST_F(StreamerTest, LeasedSlotIsNotOverwritten) {
   });
   compute_->synchronize();
   EXPECT_THROW(streamer.acquire(3, *compute_), Error);
+}
+
+// A device that refuses a number of copies at the call, as one does that has stopped working.
+class RefusingDevice final : public Device {
+ public:
+  explicit RefusingDevice(Device& inner) : inner_(inner) {}
+  int grants = 0;  // before the refusals
+  int refusals = 0;
+
+  DeviceInfo info() const override { return inner_.info(); }
+  std::unique_ptr<Stream> create_stream(const std::string& name) override {
+    return inner_.create_stream(name);
+  }
+  std::unique_ptr<Event> create_event() override { return inner_.create_event(); }
+  Buffer allocate(size_t bytes, MemorySpace space) override { return inner_.allocate(bytes, space); }
+  void copy_async(Stream& stream, void* dst, const void* src, size_t bytes) override {
+    if (grants > 0) {
+      --grants;
+    } else if (refusals > 0) {
+      --refusals;
+      throw Error(ErrorCode::unavailable, "the device is gone");
+    }
+    inner_.copy_async(stream, dst, src, bytes);
+  }
+  void host_async(Stream& stream, std::function<void()> work) override {
+    inner_.host_async(stream, std::move(work));
+  }
+  size_t allocated_bytes() const override { return inner_.allocated_bytes(); }
+
+ private:
+  Device& inner_;
+};
+
+// Leases end in destructors: what the device refuses there waits for the next call that may throw.
+TEST_F(StreamerTest, AReleaseThatFailsIsToldByTheNextAcquire) {
+  const auto store = make_store();
+  for (const bool poison : {false, true}) {  // the prefetch fails; the poisoning before it does
+    RefusingDevice device(*device_);
+    const StreamerOptions options{
+        .resident = std::vector<bool>(kLayers, false), .slots = 2, .poison_released_slots = poison};
+    DeviceArena arena(device, LayerStreamer::arena_bytes(lay_out(weights_, std::vector<double>(kLayers, 0)),
+                                                         options, true));
+    LayerStreamer streamer(device, *store, arena, *copy_, options);
+    {
+      const LayerLease lease = streamer.acquire(0, *compute_);
+      device.refusals = 1;
+    }
+    for (int turn = 0; turn < 2; ++turn) {
+      try {
+        streamer.acquire(1, *compute_);
+        FAIL() << "no exception";
+      } catch (const Error& error) {
+        EXPECT_STREQ(error.what(), "the device is gone");
+      }
+    }
+    EXPECT_THROW(streamer.prefetch(2), Error);
+    streamer.reset();
+    for (int64_t layer = 0; layer < kLayers; ++layer) {
+      const LayerLease lease = streamer.acquire(layer, *compute_);
+      device_->host_async(*compute_, [this, &lease, layer] { expect_layer(lease, layer); });
+      compute_->synchronize();
+    }
+  }
+}
+
+// Refused at any copy of an acquire: no slot stays leased, none counts as filled.
+TEST_F(StreamerTest, AnAcquireThatFailsLeavesNothingLeased) {
+  const auto store = make_store();
+  RefusingDevice device(*device_);
+  const StreamerOptions options{.resident = std::vector<bool>(kLayers, false), .slots = 2};
+  DeviceArena arena(
+      device, LayerStreamer::arena_bytes(lay_out(weights_, std::vector<double>(kLayers, 0)), options, true));
+  LayerStreamer streamer(device, *store, arena, *copy_, options);
+  for (int turn = 0; turn < 4; ++turn) {
+    device.grants = turn % 2;
+    device.refusals = 1;
+    EXPECT_THROW(streamer.acquire(3, *compute_), Error);
+    device.refusals = 0;
+    streamer.reset();
+  }
+  for (const int64_t layer : {3, 4, 0}) {
+    const LayerLease lease = streamer.acquire(layer, *compute_);
+    device_->host_async(*compute_, [this, &lease, layer] { expect_layer(lease, layer); });
+    compute_->synchronize();
+  }
+}
+
+// The planner counts with arena_bytes(): what the streamer takes is that, to the byte.
+TEST_F(StreamerTest, TakesWhatWasPlanned) {
+  const auto store = make_store();
+  const StoreLayout layout = lay_out(weights_, std::vector<double>(kLayers, 0));
+  for (const std::vector<bool>& resident :
+       {std::vector<bool>(kLayers, false), std::vector<bool>{false, true, false, false, true},
+        std::vector<bool>(kLayers, true)}) {
+    for (const int slots : {2, 3, 7}) {
+      const StreamerOptions options{.resident = resident, .slots = slots};
+      const size_t planned = LayerStreamer::arena_bytes(layout, options, true);
+      DeviceArena arena(*device_, planned);
+      const LayerStreamer streamer(*device_, *store, arena, *copy_, options);
+      EXPECT_EQ(arena.used(), planned);
+      EXPECT_EQ(device_->allocated_bytes(), planned);
+    }
+  }
 }
 
 TEST_F(StreamerTest, TellsWhenCopiesAreDone) {

@@ -62,6 +62,8 @@ TEST(ParseJson, RefusesDepthRepetitionAndGarbage) {
               HasSubstr("\"b\" occurs twice"));
   EXPECT_NO_THROW(parse_json(R"({"b": {"b": 1}, "c": [{"b": 1}, {"b": 2}]})", "f"));
   EXPECT_THAT(message_of([] { parse_json("{\"a\": \xff}", "f"); }), HasSubstr("f: not valid JSON"));
+  EXPECT_THAT(message_of([] { parse_json("[1, {\"a\": 2}, 3]", "f", {.max_values = 3}); }),
+              HasSubstr("f: JSON of more than 3 keys and values"));
   EXPECT_THAT(message_of([] { parse_json("[1, 2", "f"); }), HasSubstr("f: not valid JSON"));
   EXPECT_THAT(message_of([] { parse_json("[1, 2]", "f", {.max_bytes = 5}); }), HasSubstr("6 bytes of JSON"));
 }

@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cstring>
 #include <random>
@@ -82,6 +83,64 @@ TEST(Safetensors, ChecksTheHeadersLength) {
   bytes[7] = '\x7f';
   EXPECT_THAT(message_of([&] { parse(bytes); }), HasSubstr("header length"));
   EXPECT_TRUE(parse(file_of("{}", "")).empty());
+}
+
+TEST(Safetensors, TakesNothingButWhatTheFormatHas) {
+  EXPECT_THAT(refusal(R"({"w": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4], "scale": 2}})"),
+              AllOf(HasSubstr("tensor w"), HasSubstr("field scale")));
+  EXPECT_THAT(refusal(R"({"w": {"dtype": "U8", "shape": [1,1,1,1,1,1,1,1,1], "data_offsets": [0, 1]}})"),
+              HasSubstr("at most 8 extents"));
+  EXPECT_THAT(refusal(R"({"w": {"dtype": "U8", "shape": [[4]], "data_offsets": [0, 4]}})"),
+              HasSubstr("shape holds a list"));
+  EXPECT_THAT(refusal(R"({"w": {"dtype": "U8", "shape": {}, "data_offsets": [0, 4]}})"), HasSubstr("shape"));
+  EXPECT_THAT(refusal(R"({"w": {"dtype": ["U8"], "shape": [4], "data_offsets": [0, 4]}})"),
+              HasSubstr("dtype is not a string"));
+  for (const char* offsets : {"[0]", "[0, 4, 4]", "4", "[]"}) {
+    EXPECT_THAT(
+        refusal(std::string(R"({"w": {"dtype": "U8", "shape": [4], "data_offsets": )") + offsets + "}}"),
+        HasSubstr("not a list of two offsets"));
+  }
+  EXPECT_THAT(refusal(R"({"w": {"dtype": "U8", "dtype": "U8", "shape": [4], "data_offsets": [0, 4]}})"),
+              HasSubstr("occurs twice"));
+  EXPECT_THAT(refusal(R"({"w": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]})"),
+              HasSubstr("not valid JSON"));
+  EXPECT_THAT(refusal(R"({"w": )" + std::string(1000, '[')), HasSubstr("tensor w"));
+  EXPECT_THAT(refusal("3"), HasSubstr("not a JSON object"));
+}
+
+TEST(Safetensors, MetadataIsSkipped) {
+  for (const char* metadata : {"{}", R"("text")", "null", R"({"a": "b", "c": {"d": [1, 2]}})"}) {
+    const std::string header = std::string(R"({"__metadata__": )") + metadata +
+                               R"(, "w": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}})";
+    EXPECT_EQ(parse(file_of(header, "abcd")).size(), 1u) << metadata;
+  }
+  EXPECT_THAT(refusal(R"({"__metadata__": )" + std::string(1000, '[')), HasSubstr("nested deeper"));
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+size_t peak_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<size_t>(usage.ru_maxrss) * 1024;
+}
+
+// 8 MB of header, more than any real file's: costs a few times that, not twenty.
+TEST(Safetensors, LongHeadersCostLittleMemory) {
+  std::string header = "{";
+  while (header.size() < (size_t{8} << 20)) {
+    header += header.size() == 1 ? "\"" : ",\"";
+    header += "t" + std::to_string(header.size()) + R"(":{"dtype":"U8","shape":[0],"data_offsets":[0,0]})";
+  }
+  const std::string bytes = file_of(header + "}", "");
+  const size_t before = peak_bytes();
+  EXPECT_GT(parse(bytes).size(), size_t{100'000});
+  EXPECT_LT(peak_bytes() - before, size_t{80} << 20);
+}
+#endif
+
+TEST(Safetensors, RefusesAHeaderThatNoModelHas) {
+  const std::string bytes = file_of(std::string(size_t{17} << 20, ' '), "");
+  EXPECT_THAT(message_of([&] { parse(bytes); }), HasSubstr("header length"));
 }
 
 TEST(SafetensorsIndex, TakesPlainFileNamesOnly) {

@@ -83,8 +83,10 @@ TEST_P(CancelAt, DisconnectingFreesTheSession) {
   EXPECT_TRUE(eventually([&] { return running_.engine().live() == 0; }, kFreed));
 }
 
-TEST_P(CancelAt, AbortEndsTheSession) {
-  if (GetParam() == Moment::before_open || GetParam() == Moment::after_half_close) GTEST_SKIP();
+// Moments at which the engine has the session.
+class AbortAt : public CancelAt {};
+
+TEST_P(AbortAt, EndsTheSession) {
   Client client(running_.stub());
   advance(client);
   ASSERT_TRUE(eventually([&] { return running_.engine().live() == 1; }));
@@ -115,6 +117,11 @@ INSTANTIATE_TEST_SUITE_P(Moments, CancelAt,
                                          Moment::while_the_prompt_runs, Moment::after_the_result,
                                          Moment::result_unread, Moment::while_a_step_runs,
                                          Moment::while_a_row_is_fetched, Moment::after_half_close));
+
+INSTANTIATE_TEST_SUITE_P(Moments, AbortAt,
+                         testing::Values(Moment::after_open_unread, Moment::while_the_prompt_runs,
+                                         Moment::after_the_result, Moment::result_unread,
+                                         Moment::while_a_step_runs, Moment::while_a_row_is_fetched));
 
 TEST(Cancel, AtAnyMomentOfManySessions) {
   RunningService running;

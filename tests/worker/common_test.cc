@@ -157,19 +157,19 @@ ParsedFlags parse_flags(std::vector<const char*> arguments) {
 
 TEST(ServiceFlags, AreParsed) {
   const ParsedFlags parsed =
-      parse_flags({"--listen", "unix:/tmp/x", "--log-level", "debug", "--exit-with-parent", "--drain-grace",
-                   "0.5", "--insecure-listen-anywhere"});
+      parse_flags({"--listen", "unix:/tmp/x", "--log-level", "debug", "--exit-with-parent", "77",
+                   "--drain-grace", "0.5", "--insecure-listen-anywhere"});
   ASSERT_FALSE(parsed.exit_code) << parsed.errors;
   EXPECT_EQ(parsed.options.listen.path, "/tmp/x");
   EXPECT_EQ(parsed.options.log_level, "debug");
-  EXPECT_TRUE(parsed.options.exit_with_parent);
+  EXPECT_EQ(parsed.options.exit_with_parent, 77);
   EXPECT_EQ(parsed.options.drain_grace.count(), 500);
   EXPECT_TRUE(parsed.options.insecure_listen_anywhere);
 }
 
 TEST(ServiceFlags, BadOnesAreNamed) {
   for (const auto& [flag, value] : {std::pair("--listen", "nowhere"), std::pair("--log-level", "loud"),
-                                    std::pair("--drain-grace", "-1")}) {
+                                    std::pair("--drain-grace", "-1"), std::pair("--exit-with-parent", "0")}) {
     const ParsedFlags parsed = parse_flags({"--listen", "unix:/tmp/x", flag, value});
     EXPECT_EQ(parsed.exit_code, 2) << flag;
     EXPECT_THAT(parsed.errors, HasSubstr(flag));

@@ -66,6 +66,8 @@ SessionId FakeEngine::open(OpenRequest request, std::shared_ptr<SessionListener>
           answer(id, 0, request.prompt_ids, 0, request.rows, request.wanted);
         },
         true);
+    // Time for what the answer set off.
+    if (options_.inside_calls) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   return id;
 }

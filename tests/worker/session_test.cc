@@ -283,6 +283,7 @@ TEST(Session, UnavailableWhileLoadingAndWhileDraining) {
   EXPECT_TRUE(eventually([&] {
     Client late(running.stub());
     late.open("r3");
+    late.half_close();  // one that comes before the drain must not last as long as that
     return late.finish().error_message() == "the worker is shutting down";
   }));
   // Those that run go on until the grace period is over.

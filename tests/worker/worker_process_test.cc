@@ -168,12 +168,22 @@ TEST_F(WorkerProcess, AddressThatCannotBeUsedIsAFailure) {
 
 TEST_F(WorkerProcess, StopsWithItsParent) {
   // The shell, once killed, leaves the worker without its parent.
-  Process shell(
-      {}, "\"$0\" --model works --exit-with-parent --log-level warn --listen unix:" + socket() + " & wait");
+  Process shell({}, "\"$0\" --model works --exit-with-parent $$ --log-level warn --listen unix:" + socket() +
+                        " & wait");
   ASSERT_TRUE(reaches(v1::GetStatusReply::SERVING)) << shell.errors();
   shell.send(SIGKILL);
   EXPECT_EQ(shell.wait(), -SIGKILL);
   EXPECT_TRUE(eventually([&] { return access(socket().c_str(), F_OK) != 0; })) << "the worker goes on";
+}
+
+TEST_F(WorkerProcess, EndsWhenItsParentDiedBeforeItCouldLook) {
+  // The child of a shell that ends at once, told the shell's id.
+  Process shell(
+      {}, "(sleep 0.3; exec \"$0\" --model works --exit-with-parent $$ --listen unix:" + socket() + ") &");
+  EXPECT_EQ(shell.wait(), 0);
+  EXPECT_TRUE(eventually([&] {
+    return shell.errors().find("the parent process has ended") != std::string::npos;
+  })) << shell.errors();
 }
 
 }  // namespace

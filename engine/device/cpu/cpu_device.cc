@@ -30,7 +30,7 @@ int pool_size(int threads) {
                                                  std::to_string(kMaxThreads));
   }
   if (threads > 0) return threads;
-  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMaxThreads);
+  return std::min(default_threads(), kMaxThreads);
 }
 
 // Large: a mapping whose pages are zero and huge where the kernel has them. Null when there is no room.
@@ -44,7 +44,7 @@ std::byte* map_pages(size_t bytes) {
 }
 
 std::string capability() {
-  const CpuFeatures features = cpu_features();
+  const CpuFeatures& features = cpu_features();
   if (features.vnni) return "vnni";
   if (features.avx512) return "avx512";
   return features.avx2 ? "avx2" : "plain";

@@ -13,7 +13,7 @@ namespace ete {
 class CpuDevice final : public Device {
  public:
   explicit CpuDevice(
-      int threads);  // pool size; 0: the machine's cores. Error(invalid_argument) outside [0, 1024]
+      int threads);  // pool size; 0: default_threads(). Error(invalid_argument) outside [0, 1024]
 
   DeviceInfo info() const override;
   std::unique_ptr<Stream> create_stream(const std::string& name) override;

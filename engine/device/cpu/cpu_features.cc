@@ -1,12 +1,17 @@
 #include "engine/device/cpu/cpu_features.h"
 
 #include <cpuid.h>
-
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <fstream>
 #include <sstream>
+#include <thread>
+
+#include "engine/device/cpu/host_limits.h"
 
 namespace ete {
 
@@ -18,9 +23,7 @@ bool has_f16c() {
   return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
 }
 
-}  // namespace
-
-CpuFeatures cpu_features() {
+CpuFeatures ask_processor() {
   CpuFeatures features;
   __builtin_cpu_init();
   features.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
@@ -28,6 +31,16 @@ CpuFeatures cpu_features() {
                     __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                     __builtin_cpu_supports("avx512vl");
   features.vnni = features.avx512 && __builtin_cpu_supports("avx512vnni");
+  return features;
+}
+
+GroupLimits group_limits() { return read_group_limits("/proc/self/cgroup", "/sys/fs/cgroup"); }
+
+}  // namespace
+
+const CpuFeatures& cpu_features() {
+  // CPUID leaves a virtual machine: tens of microseconds for all that is asked here.
+  static const CpuFeatures features = ask_processor();
   return features;
 }
 
@@ -44,24 +57,28 @@ std::string cpu_name() {
 size_t ram_total_bytes() {
   const long pages = sysconf(_SC_PHYS_PAGES);
   const long page_bytes = sysconf(_SC_PAGESIZE);
-  size_t total = static_cast<size_t>(std::max(pages, 0L)) * static_cast<size_t>(page_bytes);
-  // cgroup v2, then v1; "max" does not parse, and no limit in v1 is a number above all RAM.
-  for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
-    size_t limit = 0;
-    if (std::ifstream(path) >> limit) total = std::min(total, limit);
-  }
-  return total;
+  const size_t total = static_cast<size_t>(std::max(pages, 0L)) * static_cast<size_t>(page_bytes);
+  return std::min(total, group_limits().memory_bytes.value_or(total));
 }
 
 size_t ram_free_bytes() {
+  const size_t of_groups = group_limits().memory_free_bytes.value_or(SIZE_MAX);
   std::ifstream file("/proc/meminfo");
   for (std::string line; std::getline(file, line);) {
     std::istringstream fields(line);
     std::string name;
     size_t kib = 0;
-    if (fields >> name >> kib && name == "MemAvailable:") return std::min(kib * 1024, ram_total_bytes());
+    if (fields >> name >> kib && name == "MemAvailable:") return std::min(kib * 1024, of_groups);
   }
-  return ram_total_bytes();
+  return std::min(ram_total_bytes(), of_groups);
+}
+
+int default_threads() {
+  cpu_set_t allowed;
+  int count = static_cast<int>(std::thread::hardware_concurrency());
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) == 0) count = CPU_COUNT(&allowed);
+  const double quota = group_limits().cpus.value_or(count);
+  return std::max(1, static_cast<int>(std::min<double>(count, std::ceil(quota))));
 }
 
 }  // namespace ete

@@ -2,9 +2,12 @@
 
 #include <pthread.h>
 
+#include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "engine/base/check.h"
+#include "engine/base/error.h"
 #include "engine/device/cpu/spin.h"
 
 namespace ete {
@@ -15,7 +18,13 @@ constexpr std::chrono::microseconds kSpin{20};
 constexpr size_t kThreadNameLength = 15;  // the kernel's limit
 }  // namespace
 
-CpuStream::CpuStream(const std::string& name) : worker_([this] { worker_loop(); }) {
+CpuStream::CpuStream(const std::string& name) {
+  try {
+    worker_ = std::thread([this] { worker_loop(); });
+  } catch (const std::exception& error) {
+    throw Error(ErrorCode::resource_exhausted,
+                "stream '" + name + "': no thread can be started for it: " + error.what());
+  }
   pthread_setname_np(worker_.native_handle(), name.substr(0, kThreadNameLength).c_str());
 }
 
@@ -45,9 +54,15 @@ void CpuStream::synchronize() {
   CHECK(std::this_thread::get_id() != worker_.get_id(), "a stream's own work waits for the stream");
   std::unique_lock lock(mutex_);
   const uint64_t target = submitted_count_;
-  ++waiting_callers_;
-  drained_.wait(lock, [&] { return done_count_ >= target; });
-  --waiting_callers_;
+  while (done_count_ < target) {
+    wake_at_ = std::min(wake_at_, target);  // again after each waking: it may have been somebody else's turn
+    drained_.wait(lock);
+  }
+  if (std::exception_ptr error = std::exchange(error_, nullptr)) std::rethrow_exception(error);
+}
+
+void CpuStream::rethrow_error() {
+  std::lock_guard lock(mutex_);
   if (std::exception_ptr error = std::exchange(error_, nullptr)) std::rethrow_exception(error);
 }
 
@@ -87,7 +102,10 @@ void CpuStream::run(const Item& item) {
   // Moved: this thread's last hold on the exception ends before another may free it.
   if (error) error_ = std::move(error);
   ++done_count_;
-  if (waiting_callers_ > 0) drained_.notify_all();
+  if (done_count_ >= wake_at_) {
+    wake_at_ = kNobody;
+    drained_.notify_all();
+  }
 }
 
 bool CpuStream::failed() {

@@ -26,6 +26,7 @@ class CpuStream final : public Stream {
   void submit_work(std::function<void()> work) { submit({std::move(work), false}); }
   void submit_mark(std::function<void()> mark) { submit({std::move(mark), true}); }  // must not throw
   void synchronize() override;
+  void rethrow_error() override;
 
  private:
   struct Item {
@@ -44,7 +45,8 @@ class CpuStream final : public Stream {
   std::vector<Item> queue_;  // guarded by mutex_, as all of this group
   uint64_t submitted_count_ = 0;
   uint64_t done_count_ = 0;
-  int waiting_callers_ = 0;
+  static constexpr uint64_t kNobody = UINT64_MAX;
+  uint64_t wake_at_ = kNobody;  // done_count_ at which somebody in synchronize() goes on, the soonest of them
   bool parked_ = false;
   bool stopping_ = false;
   std::exception_ptr error_;  // of the first work that failed since the last synchronize()

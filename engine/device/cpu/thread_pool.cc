@@ -2,10 +2,12 @@
 
 #include <pthread.h>
 
+#include <exception>
 #include <string>
 #include <utility>
 
 #include "engine/base/check.h"
+#include "engine/base/error.h"
 #include "engine/device/cpu/spin.h"
 
 namespace ete {
@@ -18,12 +20,22 @@ ThreadPool::ThreadPool(int threads) {
   CHECK(threads >= 1, "a pool of " + std::to_string(threads) + " threads");
   helpers_.reserve(static_cast<size_t>(threads) - 1);
   for (int worker = 1; worker < threads; ++worker) {
-    helpers_.emplace_back([this, worker] { helper_loop(worker); });
+    try {
+      helpers_.emplace_back([this, worker] { helper_loop(worker); });
+    } catch (const std::exception& error) {  // std::system_error, or std::bad_alloc for what a thread needs
+      // Those that run wait on members of this object, whose destructor will not be called.
+      stop();
+      throw Error(ErrorCode::resource_exhausted, "--threads " + std::to_string(threads) + ": only " +
+                                                     std::to_string(worker) + " could be started (" +
+                                                     error.what() + "); accepted: at most as many");
+    }
     pthread_setname_np(helpers_.back().native_handle(), "ete-pool");
   }
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { stop(); }
+
+void ThreadPool::stop() {
   {
     std::lock_guard lock(park_mutex_);
     stopping_ = true;

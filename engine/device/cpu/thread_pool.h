@@ -16,7 +16,8 @@ namespace ete {
 // threads serialise.
 class ThreadPool {
  public:
-  explicit ThreadPool(int threads);  // at least 1
+  // At least 1. Error(resource_exhausted), naming --threads, when the system does not make as many.
+  explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -31,6 +32,7 @@ class ThreadPool {
   void parallel_for(int64_t tasks, const std::function<void(int64_t task, int worker)>& body);
 
  private:
+  void stop();  // ends the helpers that run
   void helper_loop(int worker);
   void await_loop(uint64_t seen);
   bool join_loop();

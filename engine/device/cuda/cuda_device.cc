@@ -56,6 +56,11 @@ class CudaStream final : public Stream {
     CUDA_CHECK(cudaStreamSynchronize(stream_));
     if (std::exception_ptr error = host_error_.take()) std::rethrow_exception(error);
   }
+  void rethrow_error() override {
+    const cudaError_t state = cudaStreamQuery(stream_);
+    if (state != cudaErrorNotReady) CUDA_CHECK(state);
+    if (std::exception_ptr error = host_error_.take()) std::rethrow_exception(error);
+  }
   cudaStream_t get() const { return stream_; }
   int ordinal() const { return ordinal_; }
   HostError& host_error() { return host_error_; }

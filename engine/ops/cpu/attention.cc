@@ -6,19 +6,23 @@
 
 namespace ete {
 
+MergeScales merge_softmax(Softmax* into, const Softmax& tile) {
+  // max(a, b) keeps a NaN of the tile, which must reach the output.
+  const float max = into->max > tile.max ? into->max : tile.max;
+  const MergeScales scales{.old_acc = std::exp(into->max - max), .tile_acc = std::exp(tile.max - max)};
+  into->sum = into->sum * scales.old_acc + tile.sum * scales.tile_acc;
+  into->max = max;
+  return scales;
+}
+
 void merge_tile(Softmax* into, float* acc, const Softmax& tile, const float* tile_acc, int64_t dim) {
   if (into->empty) {
     *into = {.max = tile.max, .sum = tile.sum, .empty = false};
     std::copy_n(tile_acc, dim, acc);
     return;
   }
-  // max(a, b) keeps a NaN of the tile, which must reach the output.
-  const float max = into->max > tile.max ? into->max : tile.max;
-  const float old_scale = std::exp(into->max - max);
-  const float tile_scale = std::exp(tile.max - max);
-  into->sum = into->sum * old_scale + tile.sum * tile_scale;
-  into->max = max;
-  for (int64_t d = 0; d < dim; ++d) acc[d] = acc[d] * old_scale + tile_acc[d] * tile_scale;
+  const MergeScales scales = merge_softmax(into, tile);
+  for (int64_t d = 0; d < dim; ++d) acc[d] = acc[d] * scales.old_acc + tile_acc[d] * scales.tile_acc;
 }
 
 void finish_softmax(const Softmax& softmax, const float* acc, int64_t dim, float* out) {

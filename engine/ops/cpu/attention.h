@@ -32,6 +32,13 @@ struct Softmax {
   bool empty = true;
 };
 
+// Folds a tile's max and sum in. Both not empty. The result's acc is acc old_acc + (the tile's acc) tile_acc.
+struct MergeScales {
+  float old_acc;
+  float tile_acc;
+};
+MergeScales merge_softmax(Softmax* into, const Softmax& tile);
+
 // Folds a tile's (max, sum, acc [dim]) in.
 void merge_tile(Softmax* into, float* acc, const Softmax& tile, const float* tile_acc, int64_t dim);
 

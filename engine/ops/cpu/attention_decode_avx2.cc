@@ -1,5 +1,7 @@
 #include <immintrin.h>
 
+#include <algorithm>
+#include <iterator>
 #include <vector>
 
 #include "engine/ops/cpu/attention.h"
@@ -21,7 +23,6 @@ struct Job {
   int64_t kv_head = 0;
   int64_t tile = 0;
   const std::byte* page = nullptr;
-  int64_t first_partial = 0;  // index of the tile's first head in `partials`
 };
 
 struct Scratch {
@@ -141,61 +142,120 @@ void run_job(const AttentionArgs& args, const Job& job, int64_t padded, const Sc
   sum_values(args, job, range, padded, scratch, accs);
 }
 
-std::vector<Job> make_jobs(const AttentionArgs& args) {
-  const int64_t group = args.heads / args.kv.kv_heads;
-  std::vector<Job> jobs;
-  for (const KvSegment& segment : args.segments) {
-    for (int64_t i = 0; i < segment.row_count; ++i) {
-      const int64_t position = segment.first_position + i;
-      const int64_t first_tile = first_visible(position, args.window) / kKvTile;
-      for (int64_t kv_head = 0; kv_head < args.kv.kv_heads; ++kv_head) {
-        for (int64_t tile = first_tile; tile <= position / kKvTile; ++tile) {
-          jobs.push_back({.row = segment.row_begin + i,
-                          .position = position,
-                          .kv_head = kv_head,
-                          .tile = tile,
-                          .page = segment.pages[static_cast<size_t>(tile - segment.first_page)],
-                          .first_partial = static_cast<int64_t>(jobs.size()) * group});
-        }
+// One row of q. Its jobs, and the partials of each group of heads, follow each other: kv head by kv head,
+// within it tile by tile, ascending.
+struct Row {
+  const KvSegment* segment = nullptr;
+  int64_t row = 0;  // in q and out
+  int64_t position = 0;
+  int64_t first_tile = 0;
+  int64_t tiles = 0;
+  int64_t first_job = 0;
+};
+
+class Rows {
+ public:
+  explicit Rows(const AttentionArgs& args) : kv_heads_(args.kv.kv_heads) {
+    for (const KvSegment& segment : args.segments) {
+      for (int64_t i = 0; i < segment.row_count; ++i) {
+        const int64_t position = segment.first_position + i;
+        const int64_t first_tile = first_visible(position, args.window) / kKvTile;
+        const int64_t tiles = position / kKvTile + 1 - first_tile;
+        rows_.push_back({&segment, segment.row_begin + i, position, first_tile, tiles, jobs_});
+        most_tiles_ = std::max(most_tiles_, tiles);
+        jobs_ += kv_heads_ * tiles;
       }
     }
   }
-  return jobs;
+
+  int64_t count() const { return std::ssize(rows_); }
+  int64_t jobs() const { return jobs_; }
+  int64_t most_tiles() const { return most_tiles_; }
+  const Row& operator[](int64_t i) const { return rows_[static_cast<size_t>(i)]; }
+
+  Job job(int64_t index) const {
+    const auto after = std::upper_bound(rows_.begin(), rows_.end(), index,
+                                        [](int64_t job, const Row& row) { return job < row.first_job; });
+    const Row& row = *std::prev(after);
+    const int64_t within = index - row.first_job;
+    const int64_t tile = row.first_tile + within % row.tiles;
+    return {.row = row.row,
+            .position = row.position,
+            .kv_head = within / row.tiles,
+            .tile = tile,
+            .page = row.segment->pages[static_cast<size_t>(tile - row.segment->first_page)]};
+  }
+
+ private:
+  int64_t kv_heads_;
+  int64_t jobs_ = 0;
+  int64_t most_tiles_ = 0;
+  std::vector<Row> rows_;
+};
+
+// acc = acc old_scale + tile_acc tile_scale, over `padded`, a multiple of 8. Rounded as merge_tile rounds it:
+// not fused.
+[[gnu::target("avx2")]] void merge_values(float* acc, float old_scale, const float* tile_acc,
+                                          float tile_scale, int64_t padded) {
+  const __m256 old_scales = _mm256_set1_ps(old_scale);
+  const __m256 tile_scales = _mm256_set1_ps(tile_scale);
+  for (int64_t d = 0; d < padded; d += 8) {
+    const __m256 kept = _mm256_mul_ps(_mm256_loadu_ps(acc + d), old_scales);
+    const __m256 added = _mm256_mul_ps(_mm256_loadu_ps(tile_acc + d), tile_scales);
+    _mm256_storeu_ps(acc + d, _mm256_add_ps(kept, added));
+  }
+}
+
+// The tiles of every (row, kv head, head of the group) in turn: softmaxes [jobs, group], accs [jobs, group,
+// padded].
+struct Partials {
+  static size_t floats(int64_t count, int64_t padded) {
+    return static_cast<size_t>(count * padded) +
+           (static_cast<size_t>(count) * sizeof(Softmax) + 3) / sizeof(float);
+  }
+  Partials(float* base, int64_t count, int64_t padded)
+      : accs(base), softmaxes(reinterpret_cast<Softmax*>(base + count * padded)) {}
+  float* accs;
+  Softmax* softmaxes;
+};
+
+// Folds the tiles of one head of one row into the first, ascending, and writes the head's output.
+void merge_head(const AttentionArgs& args, const Row& row, int64_t head, int64_t padded,
+                const Partials& partials) {
+  const int64_t group = args.heads / args.kv.kv_heads;
+  const int64_t dim = args.kv.head_dim;
+  const int64_t first = (row.first_job + head / group * row.tiles) * group + head % group;
+  Softmax softmax = partials.softmaxes[first];
+  float* acc = partials.accs + first * padded;
+  for (int64_t tile = 1; tile < row.tiles; ++tile) {
+    const int64_t partial = first + tile * group;
+    const MergeScales scales = merge_softmax(&softmax, partials.softmaxes[partial]);
+    merge_values(acc, scales.old_acc, partials.accs + partial * padded, scales.tile_acc, padded);
+  }
+  finish_softmax(softmax, acc, dim, args.out + row.row * args.out_stride + head * dim);
 }
 
 }  // namespace
 
 void attention_decode_avx2(const CpuContext& context, const AttentionArgs& args) {
   const int64_t group = args.heads / args.kv.kv_heads;
-  const int64_t dim = args.kv.head_dim;
-  const int64_t padded = (dim + 7) / 8 * 8;
-  const std::vector<Job> jobs = make_jobs(args);
-  const size_t partials = jobs.size() * static_cast<size_t>(group);
-  const auto softmaxes = std::make_unique_for_overwrite<Softmax[]>(partials);
-  const auto accs = std::make_unique_for_overwrite<float[]>(partials * static_cast<size_t>(padded));
-  context.pool.parallel_for(static_cast<int64_t>(jobs.size()), [&](int64_t task, int worker) {
-    const Job& job = jobs[static_cast<size_t>(task)];
+  const int64_t padded = (args.kv.head_dim + 7) / 8 * 8;
+  const Rows rows(args);
+  const int64_t count = rows.jobs() * group;
+  const Workspace::Shared memory = context.workspace.shared(Partials::floats(count, padded));
+  const Partials partials(memory.data(), count, padded);
+  context.pool.parallel_for(rows.jobs(), [&](int64_t task, int worker) {
     const Scratch scratch(context.workspace.of_worker(worker, Scratch::floats(group, padded)), group, padded);
-    run_job(args, job, padded, scratch, &softmaxes[job.first_partial], &accs[job.first_partial * padded]);
+    run_job(args, rows.job(task), padded, scratch, partials.softmaxes + task * group,
+            partials.accs + task * group * padded);
   });
-  // A handful of vector operations per partial: not worth another fork.
-  for (size_t begin = 0; begin < jobs.size();) {
-    size_t end = begin + 1;
-    while (end < jobs.size() && jobs[end].row == jobs[begin].row && jobs[end].kv_head == jobs[begin].kv_head)
-      ++end;
-    for (int64_t head = 0; head < group; ++head) {
-      const int64_t first = jobs[begin].first_partial + head;
-      for (size_t job = begin + 1; job < end; ++job) {
-        const int64_t partial = jobs[job].first_partial + head;
-        merge_tile(&softmaxes[first], &accs[first * padded], softmaxes[partial], &accs[partial * padded],
-                   dim);
-      }
-      finish_softmax(
-          softmaxes[first], &accs[first * padded], dim,
-          args.out + jobs[begin].row * args.out_stride + (jobs[begin].kv_head * group + head) * dim);
-    }
-    begin = end;
-  }
+  // A handful of vector operations per partial: few of them are not worth another fork.
+  for_row_blocks(context.pool, rows.count() * args.heads, rows.most_tiles() * padded,
+                 [&](int64_t begin, int64_t end) {
+                   for (int64_t i = begin; i < end; ++i) {
+                     merge_head(args, rows[i / args.heads], i % args.heads, padded, partials);
+                   }
+                 });
 }
 
 }  // namespace ete

@@ -1,21 +1,25 @@
 #include "engine/ops/cpu/cpu_ops.h"
 
 #include "engine/ops/check_args.h"
-#include "engine/ops/cpu/matmul.h"
 
 namespace ete {
 
 CpuOps::CpuOps(Device& device, ThreadPool& pool, const OpsOptions& options)
     : device_(device),
       math_(options.math),
+      matmul_(options.family, options.math),
       workspace_(pool.size()),
       context_{.pool = pool,
                .workspace = workspace_,
                .family = resolve_matmul_family(options.family, options.math)} {}
 
 std::string CpuOps::describe() const {
-  return std::string(math_ == Math::exact ? "exact" : "fast") + ", " + std::string(name_of(context_.family)) +
-         " (decode, prefill)";
+  const std::string family(name_of(context_.family));
+  if (math_ == Math::exact) return "exact, " + family + " (decode, prefill)";
+  const std::string rounding = ": x rounded to int8 per 32 columns, each by at most absmax / 254)";
+  if (matmul_.rounds(RowKind::prefill, WeightFormat::w8_row))
+    return "fast, " + family + " (decode, prefill" + rounding;
+  return "fast, " + family + " (decode" + rounding + "; exact, " + family + " (prefill)";
 }
 
 void CpuOps::embed(Stream& stream, const PackedMatrix& table, std::vector<int32_t> ids, float scale, float* y,
@@ -33,7 +37,7 @@ void CpuOps::rms_norm(Stream& stream, const RmsNormArgs& args) {
 void CpuOps::matmul(Stream& stream, RowKind kind, const float* x, int64_t x_stride, int64_t m,
                     std::vector<MatmulOutput> outputs) {
   device_.host_async(stream, [this, kind, x, x_stride, m, outputs = std::move(outputs)] {
-    matmul_cpu(context_.pool, context_.family, math_, kind, x, x_stride, m, outputs);
+    matmul_cpu(context_, matmul_, kind, x, x_stride, m, outputs);
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include "engine/device/cpu/thread_pool.h"
 #include "engine/ops/cpu/kernels.h"
+#include "engine/ops/cpu/matmul.h"
 #include "engine/ops/ops.h"
 
 namespace ete {
@@ -33,6 +34,7 @@ class CpuOps final : public Ops {
  private:
   Device& device_;
   Math math_;
+  MatmulPath matmul_;
   Workspace workspace_;
   CpuContext context_;
 };

@@ -1,7 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdlib>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -14,13 +17,26 @@
 
 namespace ete {
 
-// Scratch of the pool's workers. Only valid inside one loop of the pool, which makes the worker its only
-// user.
+// Scratch memory, kept from call to call. 64-byte aligned, contents undefined.
 class Workspace {
  public:
   explicit Workspace(int workers) : blocks_(static_cast<size_t>(workers)) {}
-  // 64-byte aligned, contents undefined.
-  float* of_worker(int worker, size_t floats);
+  // Only valid inside one loop of the pool, which makes the worker its only user.
+  float* of_worker(int worker, size_t floats) {
+    return at_least(&blocks_.at(static_cast<size_t>(worker)), floats);
+  }
+
+  // What the loops of one op leave each other. Other users wait while the holder lives.
+  class Shared {
+   public:
+    float* data() const { return data_; }
+
+   private:
+    friend class Workspace;
+    std::unique_lock<std::mutex> lock_;
+    float* data_ = nullptr;
+  };
+  Shared shared(size_t floats);
 
  private:
   struct Free {
@@ -30,7 +46,11 @@ class Workspace {
     std::unique_ptr<float[], Free> data;
     size_t floats = 0;
   };
+  static float* at_least(Block* block, size_t floats);
+
   std::vector<Block> blocks_;
+  std::mutex shared_mutex_;
+  Block shared_;
 };
 
 struct CpuContext {

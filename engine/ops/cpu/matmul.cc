@@ -46,7 +46,7 @@ const MatmulKernels& kernels_of(KernelFamily family) {
 
 // One call: what every task of it reads.
 struct Call {
-  ThreadPool& pool;
+  const CpuContext& context;
   const MatmulKernels& kernels;
   const float* x;  // [m, x_stride]
   int64_t x_stride;
@@ -69,7 +69,7 @@ std::vector<PanelRun> cut(const Call& call, int64_t max_panels, int64_t chunk_ro
   int64_t panels = 0;
   for (const MatmulOutput& output : call.outputs) panels += panels_of(output);
   const int64_t chunks = round_up(call.m, chunk_rows) / chunk_rows;
-  const int64_t wanted = kTasksPerThread * call.pool.size();
+  const int64_t wanted = kTasksPerThread * call.context.pool.size();
   const int64_t run = std::clamp<int64_t>(panels * chunks / wanted, 1, max_panels);
   std::vector<PanelRun> runs;
   for (const MatmulOutput& output : call.outputs) {
@@ -181,7 +181,7 @@ void store_sums(const MatmulOutput& output, int64_t panel, int64_t row, int64_t 
 void run_decode(const Call& call) {
   const ArrangedInputs inputs(call, RowKind::decode);
   const std::vector<PanelRun> runs = cut(call, INT64_MAX, call.m);
-  call.pool.parallel_for(static_cast<int64_t>(runs.size()), [&](int64_t task, int) {
+  call.context.pool.parallel_for(static_cast<int64_t>(runs.size()), [&](int64_t task, int) {
     const PanelRun& run = runs[static_cast<size_t>(task)];
     const PackedMatrix& w = run.output->w;
     const ArrangedInput& input = inputs.of(call, RowKind::decode, *run.output);
@@ -203,13 +203,8 @@ class RoundedRows {
  public:
   RoundedRows(const Call& call, int64_t cols)
       : cols_(cols), q_(static_cast<size_t>(call.m * cols)), scales_(q_.size() / 32), sums_(q_.size() / 32) {
-    std::vector<float> padded(static_cast<size_t>(cols));
-    for (int64_t i = 0; i < call.m; ++i) {
-      std::copy_n(call.x + i * call.x_stride, call.cols, padded.data());
-      const int64_t block = i * cols / 32;
-      call.kernels.round_blocks(padded.data(), cols,
-                                {q_.data() + i * cols, scales_.data() + block, sums_.data() + block});
-    }
+    for_row_blocks(call.context.pool, call.m, cols,
+                   [&](int64_t begin, int64_t end) { round_rows(call, begin, end); });
   }
 
   RoundedInput rows_from(int64_t i) const {
@@ -218,19 +213,34 @@ class RoundedRows {
   }
 
  private:
+  void round_rows(const Call& call, int64_t begin, int64_t end) {
+    std::vector<float> padded(call.cols == cols_ ? 0 : static_cast<size_t>(cols_));
+    for (int64_t i = begin; i < end; ++i) {
+      const float* row = call.x + i * call.x_stride;
+      if (call.cols != cols_) {
+        std::copy_n(row, call.cols, padded.data());
+        row = padded.data();
+      }
+      const int64_t block = i * cols_ / 32;
+      call.kernels.round_blocks(row, cols_,
+                                {q_.data() + i * cols_, scales_.data() + block, sums_.data() + block});
+    }
+  }
+
   int64_t cols_;
   std::vector<int8_t> q_;
   std::vector<float> scales_, sums_;
 };
 
-// Both kinds of rows: the integer dot serves four at a time.
+// Both kinds of rows: the integer dot serves four at a time, which is the faster way for prefill rows only
+// where it is one instruction.
 void run_rounded(const Call& call) {
   std::map<int64_t, RoundedRows> inputs;
   for (const MatmulOutput& output : call.outputs) {
     inputs.try_emplace(padded_cols(output), call, padded_cols(output));
   }
   const std::vector<PanelRun> runs = cut(call, INT64_MAX, call.m);
-  call.pool.parallel_for(static_cast<int64_t>(runs.size()), [&](int64_t task, int) {
+  call.context.pool.parallel_for(static_cast<int64_t>(runs.size()), [&](int64_t task, int) {
     const PanelRun& run = runs[static_cast<size_t>(task)];
     const PackedMatrix& w = run.output->w;
     const RoundedRows& input = inputs.at(padded_cols(*run.output));
@@ -305,33 +315,39 @@ void run_prefill(const Call& call) {
   const ArrangedInputs inputs(call, RowKind::prefill);
   const std::vector<PanelRun> runs = cut(call, kGroupPanels, kChunkRows);
   constexpr int64_t kWorkerElements = kGroupPanels * kTileCols * kPanelRows;
-  const std::unique_ptr<float[]> tiles(new float[static_cast<size_t>(call.pool.size() * kWorkerElements)]);
-  call.pool.parallel_for(static_cast<int64_t>(runs.size()), [&](int64_t task, int worker) {
+  call.context.pool.parallel_for(static_cast<int64_t>(runs.size()), [&](int64_t task, int worker) {
     const PanelRun& run = runs[static_cast<size_t>(task)];
     const ArrangedInput& input = inputs.of(call, RowKind::prefill, *run.output);
+    float* tiles = call.context.workspace.of_worker(worker, kWorkerElements);
     begin_rows(run);
     for (int64_t col = 0; col < input.cols(); col += kTileCols) {
-      multiply_range(call, run, input, col, tiles.get() + worker * kWorkerElements);
+      multiply_range(call, run, input, col, tiles);
     }
   });
 }
 
 }  // namespace
 
-void matmul_cpu(ThreadPool& pool, KernelFamily family, Math math, RowKind kind, const float* x,
+MatmulPath::MatmulPath(KernelFamily family, Math math)
+    : kernels_(&kernels_of(resolve_matmul_family(family, math))), math_(math) {}
+
+bool MatmulPath::rounds(RowKind kind, WeightFormat format) const {
+  return math_ == Math::fast && (kind == RowKind::decode || kernels_->integer_dots) &&
+         kernels_->formats[static_cast<size_t>(format)].multiply_rounded[0] != nullptr;
+}
+
+void matmul_cpu(const CpuContext& context, const MatmulPath& path, RowKind kind, const float* x,
                 int64_t x_stride, int64_t m, const std::vector<MatmulOutput>& outputs) {
-  const MatmulKernels& kernels = kernels_of(resolve_matmul_family(family, math));
   if (m == 0 || outputs.empty()) return;
   check_matmul(x, x_stride, m, outputs);
   const int64_t cols = outputs.front().w.cols;
   std::vector<MatmulOutput> exact, rounded;
   for (const MatmulOutput& output : outputs) {
-    const bool rounds = kernels.formats[static_cast<size_t>(output.w.format)].multiply_rounded[0] != nullptr;
-    (math == Math::fast && rounds ? rounded : exact).push_back(output);
+    (path.rounds(kind, output.w.format) ? rounded : exact).push_back(output);
   }
-  if (!rounded.empty()) run_rounded({pool, kernels, x, x_stride, m, cols, rounded});
+  if (!rounded.empty()) run_rounded({context, path.kernels(), x, x_stride, m, cols, rounded});
   if (exact.empty()) return;
-  const Call call{pool, kernels, x, x_stride, m, cols, exact};
+  const Call call{context, path.kernels(), x, x_stride, m, cols, exact};
   if (kind == RowKind::decode) return run_decode(call);
   run_prefill(call);
 }

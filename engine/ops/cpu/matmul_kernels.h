@@ -32,7 +32,9 @@ struct DecodeInput {
 };
 
 // One row of x as Math::fast sees it: x = scale q within each 32 columns, scale = absmax / 127, q rounded to
-// nearest even.
+// nearest even. 32 columns with a NaN or an infinity among them have scale and sum NaN and q 0, so that every
+// output is NaN; 32 columns of less than kLeastRounded count as 0.
+constexpr float kLeastRounded = 0x1p-120f;  // above it 127 / absmax is finite
 struct RoundedRow {
   int8_t* q;      // [cols]
   float* scales;  // [cols / 32]
@@ -54,11 +56,15 @@ struct FormatKernels {
   // tile [cols, 16] = columns [col_begin, col_begin + cols) of the panel; both multiples of the format's
   // block.
   void (*expand)(const std::byte* panel, int64_t col_begin, int64_t cols, float* tile) = nullptr;
-  // Math::fast: sums [m, 16] = x . panel. Null for formats of floats, which lose nothing by staying exact.
+  // Math::fast: sums [m, 16] = rounded x . panel. Null for formats of floats, which lose nothing by staying
+  // exact.
   void (*multiply_rounded[kDecodeRows])(const std::byte* panel, const RoundedInput& input, float* sums) = {};
 };
 
 struct MatmulKernels {
+  // The processor dots int8 in one instruction: then, only, Math::fast is the faster way for prefill rows,
+  // too.
+  bool integer_dots = false;
   FormatKernels formats[kWeightFormats];  // indexed by WeightFormat
   // One row of x [cols, a multiple of 32] to a layout other than natural.
   void (*arrange)(XLayout layout, const float* x, int64_t cols, float* arranged) = nullptr;

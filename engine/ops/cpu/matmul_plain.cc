@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "engine/ops/cpu/matmul_kernels.h"
@@ -56,12 +57,20 @@ void multiply_rounded(const std::byte* panel, const RoundedInput& input, float* 
 void round_blocks(const float* x, int64_t cols, const RoundedRow& out) {
   for (int64_t block = 0; block < cols / 32; ++block) {
     float absmax = 0;
-    for (int64_t k = 32 * block; k < 32 * block + 32; ++k) absmax = std::max(absmax, std::fabs(x[k]));
-    const float inverse = absmax > 0 ? 127.0f / absmax : 0.0f;
+    bool finite = true;
+    for (int64_t k = 32 * block; k < 32 * block + 32; ++k) {
+      finite = finite && std::isfinite(x[k]);
+      absmax = std::max(absmax, std::fabs(x[k]));
+    }
+    if (!finite || absmax < kLeastRounded) {
+      std::fill_n(out.q + 32 * block, 32, int8_t{0});
+      out.scales[block] = out.sums[block] = finite ? 0.0f : std::numeric_limits<float>::quiet_NaN();
+      continue;
+    }
+    const float inverse = 127.0f / absmax;
     int32_t sum = 0;
     for (int64_t k = 32 * block; k < 32 * block + 32; ++k) {
-      // Clamped for infinities, which no int8 holds.
-      out.q[k] = static_cast<int8_t>(std::clamp(std::nearbyintf(x[k] * inverse), -127.0f, 127.0f));
+      out.q[k] = static_cast<int8_t>(std::nearbyintf(x[k] * inverse));
       sum += out.q[k];
     }
     out.scales[block] = absmax / 127.0f;

@@ -9,16 +9,26 @@
 namespace ete {
 namespace {
 
+constexpr float kLargestFinite = __FLT_MAX__;
+
 inline void round_blocks(const float* x, int64_t cols, const RoundedRow& out) {
   const __m128 sign = _mm_set1_ps(-0.0f);
   const __m128i ones = _mm_set1_epi16(1);
   for (int64_t block = 0; block < cols / 32; ++block, x += 32) {
-    __m128 absmax = _mm_setzero_ps();
-    for (int k = 0; k < 32; k += 4) absmax = _mm_max_ps(absmax, _mm_andnot_ps(sign, _mm_loadu_ps(x + k)));
-    absmax = _mm_max_ps(absmax, _mm_movehl_ps(absmax, absmax));
-    absmax = _mm_max_ss(absmax, _mm_movehdup_ps(absmax));
-    const float largest = _mm_cvtss_f32(absmax);
-    const __m128 inverse = _mm_set1_ps(largest > 0 ? 127.0f / largest : 0.0f);
+    // As integers: the bits of a NaN are above those of an infinity, and those above every number's.
+    __m128i bits = _mm_setzero_si128();
+    for (int k = 0; k < 32; k += 4) {
+      bits = _mm_max_epi32(bits, _mm_castps_si128(_mm_andnot_ps(sign, _mm_loadu_ps(x + k))));
+    }
+    bits = _mm_max_epi32(bits, _mm_shuffle_epi32(bits, 0x4e));
+    bits = _mm_max_epi32(bits, _mm_shuffle_epi32(bits, 0xb1));
+    const float largest = _mm_cvtss_f32(_mm_castsi128_ps(bits));
+    if (!(largest >= kLeastRounded && largest <= kLargestFinite)) {
+      for (int k = 0; k < 32; ++k) out.q[32 * block + k] = 0;
+      out.scales[block] = out.sums[block] = largest < kLeastRounded ? 0.0f : __builtin_nanf("");
+      continue;
+    }
+    const __m128 inverse = _mm_set1_ps(127.0f / largest);
     __m128i sum = _mm_setzero_si128();
     for (int k = 0; k < 32; k += 16) {
       __m128i quarter[4];

@@ -17,6 +17,7 @@ void replace(WeightFormat format, MatmulKernels* kernels) {
 // AVX-512's, with the integer dots of VNNI.
 MatmulKernels with_vnni() {
   MatmulKernels kernels = matmul_kernels_avx512();
+  kernels.integer_dots = true;
   replace<W8<true>>(WeightFormat::w8_row, &kernels);
   replace<W8<false>>(WeightFormat::w8_g32, &kernels);
   replace<W4<32, false, 8>>(WeightFormat::w4_g32, &kernels);

@@ -8,8 +8,7 @@
 namespace ete {
 
 void throw_not_finite(const LogitsTask& task, int64_t id) {
-  throw Error(ErrorCode::internal, "logits row " + std::to_string(task.row) + ": id " + std::to_string(id) +
-                                       " is " + std::to_string(task.logits[id]));
+  throw Error(ErrorCode::internal, "id " + std::to_string(id) + " is " + std::to_string(task.logits[id]));
 }
 
 void check_some_allowed(const LogitsTask& task) {
@@ -20,8 +19,7 @@ void check_some_allowed(const LogitsTask& task) {
   const int64_t used_bits = task.vocab - 64 * static_cast<int64_t>(mask.size() - 1);  // 1 to 64
   any |= mask.back() << (64 - used_bits);
   if (any != 0) return;
-  throw Error(ErrorCode::invalid_argument, "logits row " + std::to_string(task.row) +
-                                               ": allowed_mask: allows no id; accepted: at least one");
+  throw Error(ErrorCode::invalid_argument, "allowed_mask: allows no id; accepted: at least one");
 }
 
 void store_result(const LogitsTask& task, float max, double sum, std::vector<uint64_t>* keys) {
@@ -69,12 +67,10 @@ void reduce_row_plain(const LogitsTask& task) {
 }  // namespace
 
 void reduce_rows_plain(const CpuContext& context, const std::vector<LogitsTask>& tasks) {
-  RowErrors errors(tasks.size());
-  context.pool.parallel_for(static_cast<int64_t>(tasks.size()), [&](int64_t task, int) {
-    const auto row = static_cast<size_t>(task);
-    errors.guard(row, [&] { reduce_row_plain(tasks[row]); });
+  context.pool.parallel_for(static_cast<int64_t>(tasks.size()), [&](int64_t row, int) {
+    const LogitsTask& task = tasks[static_cast<size_t>(row)];
+    guard_row(task, [&] { reduce_row_plain(task); });
   });
-  errors.rethrow_first();
 }
 
 void reduce_logits_cpu(const CpuContext& context, const float* logits, int64_t stride, int64_t vocab,
@@ -82,7 +78,8 @@ void reduce_logits_cpu(const CpuContext& context, const float* logits, int64_t s
   std::vector<LogitsTask> tasks;
   for (size_t row = 0; row < wanted.size(); ++row) {
     const auto index = static_cast<int64_t>(row);
-    tasks.push_back({index, logits + index * stride, vocab, &wanted[row], results[row]});
+    *results[row] = {};
+    tasks.push_back({logits + index * stride, vocab, &wanted[row], results[row]});
   }
   (context.is_plain() ? reduce_rows_plain : reduce_rows_avx2)(context, tasks);
 }

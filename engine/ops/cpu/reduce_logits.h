@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <new>
 #include <vector>
 
 #include "engine/ops/cpu/kernels.h"
@@ -12,7 +13,6 @@ namespace ete {
 
 // One row of logits and what is wanted of it.
 struct LogitsTask {
-  int64_t row = 0;                // for messages
   const float* logits = nullptr;  // [vocab]
   int64_t vocab = 0;
   const LogitsWanted* wanted = nullptr;
@@ -34,10 +34,10 @@ inline int32_t id_of_key(uint64_t key) {
   return static_cast<int32_t>(0xffffffffu - static_cast<uint32_t>(key));
 }
 
-// Error(internal): the logit at `id` is NaN, or is the infinite maximum of the row.
+// Throws Error(internal): the logit at `id` is NaN, or is the infinite maximum of the row.
 [[noreturn]] void throw_not_finite(const LogitsTask& task, int64_t id);
 
-// Error(invalid_argument) when the mask allows no id.
+// Throws Error(invalid_argument) when the mask allows no id.
 void check_some_allowed(const LogitsTask& task);
 
 // Fills every field of the result. max and sum are over allowed ids, sum of exp((logit - max) / temperature);
@@ -47,28 +47,20 @@ void store_result(const LogitsTask& task, float max, double sum, std::vector<uin
 void reduce_rows_plain(const CpuContext& context, const std::vector<LogitsTask>& tasks);
 void reduce_rows_avx2(const CpuContext& context, const std::vector<LogitsTask>& tasks);
 
-// Keeps what each row's work throws, so that the other rows still get their results.
-class RowErrors {
- public:
-  explicit RowErrors(size_t rows) : errors_(rows) {}
-  template <typename Work>
-  void guard(size_t row, const Work& work) {
-    if (errors_[row]) return;
-    try {
-      work();
-    } catch (...) {
-      errors_[row] = std::current_exception();
-    }
+// Does one row's work unless the row has failed already. What it throws becomes the row's result, so that the
+// other rows get theirs.
+template <typename Work>
+void guard_row(const LogitsTask& task, const Work& work) {
+  if (task.result->error) return;
+  try {
+    work();
+  } catch (const Error& error) {
+    *task.result = {};
+    task.result->error = error;
+  } catch (const std::bad_alloc&) {
+    *task.result = {};
+    task.result->error = Error(ErrorCode::resource_exhausted, "no memory is left for the row's result");
   }
-  bool failed(size_t row) const { return errors_[row] != nullptr; }
-  void rethrow_first() const {
-    for (const std::exception_ptr& error : errors_) {
-      if (error) std::rethrow_exception(error);
-    }
-  }
-
- private:
-  std::vector<std::exception_ptr> errors_;
-};
+}
 
 }  // namespace ete

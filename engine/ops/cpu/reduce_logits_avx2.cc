@@ -159,20 +159,19 @@ void finish_row(const LogitsTask& task, Row* row) {
 
 void reduce_rows_avx2(const CpuContext& context, const std::vector<LogitsTask>& tasks) {
   if (tasks.empty()) return;
-  RowErrors errors(tasks.size());
   std::vector<Row> rows(tasks.size());
   const auto count = static_cast<int64_t>(tasks.size());
   const int64_t chunks = (tasks[0].vocab + kChunk - 1) / kChunk;
   const auto each_row = [&](void (*phase)(const LogitsTask&, Row*)) {
     context.pool.parallel_for(count, [&](int64_t task, int) {
       const auto row = static_cast<size_t>(task);
-      errors.guard(row, [&] { phase(tasks[row], &rows[row]); });
+      guard_row(tasks[row], [&] { phase(tasks[row], &rows[row]); });
     });
   };
   const auto each_chunk = [&](void (*phase)(const LogitsTask&, int64_t, Row*)) {
     context.pool.parallel_for(count * chunks, [&](int64_t task, int) {
       const auto row = static_cast<size_t>(task / chunks);
-      if (!errors.failed(row)) phase(tasks[row], task % chunks * kChunk, &rows[row]);
+      if (!tasks[row].result->error) phase(tasks[row], task % chunks * kChunk, &rows[row]);
     });
   };
   each_row(prepare_row);
@@ -180,7 +179,6 @@ void reduce_rows_avx2(const CpuContext& context, const std::vector<LogitsTask>& 
   each_row(choose_threshold);
   each_chunk(collect_chunk);
   each_row(finish_row);
-  errors.rethrow_first();
 }
 
 }  // namespace ete

@@ -6,16 +6,23 @@
 
 namespace ete {
 
-float* Workspace::of_worker(int worker, size_t floats) {
-  Block& block = blocks_.at(static_cast<size_t>(worker));
-  if (block.floats < floats) {
+float* Workspace::at_least(Block* block, size_t floats) {
+  if (block->floats < floats) {
     constexpr size_t kAlignment = 64;
     const size_t bytes = (floats * sizeof(float) + kAlignment - 1) / kAlignment * kAlignment;
-    block.data.reset(static_cast<float*>(std::aligned_alloc(kAlignment, bytes)));
-    block.floats = block.data == nullptr ? 0 : floats;
-    if (block.data == nullptr) throw std::bad_alloc();
+    block->data.reset();
+    block->data.reset(static_cast<float*>(std::aligned_alloc(kAlignment, bytes)));
+    block->floats = block->data == nullptr ? 0 : floats;
+    if (block->data == nullptr) throw std::bad_alloc();
   }
-  return block.data.get();
+  return block->data.get();
+}
+
+Workspace::Shared Workspace::shared(size_t floats) {
+  Shared shared;
+  shared.lock_ = std::unique_lock(shared_mutex_);
+  shared.data_ = at_least(&shared_, floats);
+  return shared;
 }
 
 void for_row_blocks(ThreadPool& pool, int64_t rows, int64_t elements_per_row,

@@ -14,7 +14,6 @@ namespace ete::cuda {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kMaxHeadDim = 256;
 
 __device__ inline float to_float(float value) { return value; }
 __device__ inline float to_float(__half value) { return __half2float(value); }

@@ -1,7 +1,8 @@
 #include "engine/device/cuda/cuda_check.h"
 #include "engine/ops/cuda/kernels.h"
 
-// Activations of Math::fast: int8 per 32 columns, absmax / 127, rounded to nearest even.
+// Activations of Math::fast: int8 per 32 columns, absmax / 127, rounded to nearest even. A group that is not
+// all finite gets no number for its scale, so that its row of a product is none either.
 
 namespace ete::cuda {
 
@@ -10,6 +11,7 @@ namespace {
 constexpr int kTile = QuantizedRows::kTile;
 constexpr int kThreads = 256;
 constexpr int kGroupsPerBlock = kThreads / 32;
+constexpr float kLeastRounded = 0x1p-120f;  // below it 127 / absmax is no number: the group counts as zero
 
 // Where column `lane` of a group lies, see QuantizedRows.
 __device__ inline int place_of(int lane) { return lane % 16 / 4 * 8 + lane / 16 * 4 + lane % 4; }
@@ -24,13 +26,15 @@ __global__ void __launch_bounds__(kThreads) quantize_kernel(MatmulShape shape, Q
   const float x = row < shape.m && column < shape.cols ? shape.x[row * shape.x_stride + column] : 0.0f;
   float absmax = fabsf(x);
   for (int step = 16; step > 0; step /= 2) absmax = fmaxf(absmax, __shfl_xor_sync(0xffffffffu, absmax, step));
-  const int q = absmax > 0 ? __float2int_rn(x * (127.0f / absmax)) : 0;
+  const bool finite = __all_sync(0xffffffffu, isfinite(x));
+  const bool counts = absmax >= kLeastRounded;
+  const int q = counts && finite ? __float2int_rn(x * (127.0f / absmax)) : 0;
   int sum = q;
   for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
   const int64_t cell = (row / kTile * out.groups + group) * kTile + row % kTile;
   out.q[cell * 32 + place_of(lane)] = static_cast<int8_t>(q);
   if (lane != 0) return;
-  out.scale[cell] = absmax / 127.0f;
+  out.scale[cell] = !finite ? NAN : counts ? absmax / 127.0f : 0.0f;
   out.sum[cell] = sum;
 }
 

@@ -70,12 +70,15 @@ AddedTokenMatcher::Match AddedTokenMatcher::find(std::string_view text, size_t f
   return {text.size(), text.size(), nullptr};
 }
 
+// As huggingface/tokenizers' find_matches: a search goes on right after the content of the token before,
+// whatever white space that one took, so a token may lie in such space; the text then goes on after the later
+// token.
 void AddedTokenMatcher::split(std::string_view text, bool parse_special,
                               const std::function<void(std::string_view)>& on_text,
                               const std::function<void(int32_t)>& on_token) const {
-  size_t done = 0;  // [0, done) was handed out
-  size_t from = 0;  // where the search goes on
-  while (!tokens_.empty()) {
+  size_t done = 0;       // text from here on is still to be handed out
+  size_t space_end = 0;  // end of the last white space that rstrip went over
+  for (size_t from = 0; !tokens_.empty();) {
     Match match = find(text, from);
     if (!match.token) break;
     from = match.end;
@@ -84,12 +87,15 @@ void AddedTokenMatcher::split(std::string_view text, bool parse_special,
         (ends_with_word(text.substr(0, match.begin)) || starts_with_word(text.substr(match.end)))) {
       continue;
     }
-    if (match.token->lstrip) match.begin -= trailing_space(text.substr(0, match.begin));
-    if (match.token->rstrip) match.end += leading_space(text.substr(match.end));
+    if (match.token->lstrip && match.begin > done)
+      match.begin -= trailing_space(text.substr(done, match.begin - done));
+    if (match.token->rstrip) {
+      if (match.end >= space_end) space_end = match.end + leading_space(text.substr(match.end));
+      match.end = space_end;
+    }
     if (match.begin > done) on_text(text.substr(done, match.begin - done));
     on_token(match.token->id);
-    done = std::max(match.end, done);
-    from = std::max(from, done);
+    done = match.end;
   }
   if (done < text.size()) on_text(text.substr(done));
 }

@@ -32,8 +32,8 @@ class AddedTokenMatcher {
   void add(const AddedToken& token);
   bool empty() const { return tokens_.empty(); }
 
-  // Calls on_text(range of text) and on_token(id) in order; together they cover text. Empty ranges are left
-  // out.
+  // Calls on_text(range of text) and on_token(id) in order; together they cover text, white space that rstrip
+  // took possibly twice. Empty ranges are left out.
   void split(std::string_view text, bool parse_special, const std::function<void(std::string_view)>& on_text,
              const std::function<void(int32_t)>& on_token) const;
 

@@ -1,16 +1,16 @@
 #include "services/front/tokenizer/bpe_model.h"
 
 #include <algorithm>
-#include <queue>
+#include <limits>
 #include <unordered_set>
 
 #include "services/front/front_error.h"
+#include "services/front/tokenizer/text.h"
 #include "services/front/tokenizer/utf8.h"
 
 namespace ete::front {
 namespace {
 
-constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581, SentencePiece's space
 constexpr size_t kShortWord = 24;  // below it, looking at all pairs for each merge beats a heap
 
 }  // namespace
@@ -39,38 +39,49 @@ void BpeModel::find_space_bound(const StringMap& tokens, const std::vector<Merge
   std::unordered_set<int32_t> merged;
   for (const Merge& m : merges) merged.insert(m.merged);
   const auto joins_space = [](std::string_view text) {
-    const size_t other = text.find_first_not_of(kSpace);
-    return other != std::string_view::npos && text.find(kSpace, other) != std::string_view::npos;
+    const size_t other = text.find_first_not_of(kSpaceMark);
+    return other != std::string_view::npos && text.find(kSpaceMark, other) != std::string_view::npos;
   };
-  space_bound_ = tokens.contains(std::string(kSpace)) &&
+  space_bound_ = tokens.contains(std::string(kSpaceMark)) &&
                  std::none_of(tokens.begin(), tokens.end(), [&](const auto& token) {
                    return merged.contains(token.second) && joins_space(token.first);
                  });
 }
 
-void BpeModel::encode(std::string_view word, std::vector<int32_t>& ids) const {
+void BpeModel::encode(std::string_view word, EncodeWatch& watch, std::vector<int32_t>& ids) const {
   if (options_.ignore_merges) {
     const auto it = words_.find(word);
-    if (it != words_.end()) return ids.push_back(it->second);
+    if (it != words_.end()) {
+      ids.push_back(it->second);
+      return watch.require(ids.size());
+    }
   }
-  if (!space_bound_) return encode_span(word, ids);
+  if (!space_bound_) return encode_span(word, watch, ids);
   for (size_t begin = 0; begin < word.size();) {
     size_t end = begin;
-    while (word.substr(end).starts_with(kSpace)) end += kSpace.size();
-    end = std::min(word.find(kSpace, end), word.size());
-    encode_span(word.substr(begin, end - begin), ids);
+    while (word.substr(end).starts_with(kSpaceMark)) end += kSpaceMark.size();
+    end = std::min(word.find(kSpaceMark, end), word.size());
+    encode_span(word.substr(begin, end - begin), watch, ids);
     begin = end;
   }
 }
 
-void BpeModel::encode_span(std::string_view span, std::vector<int32_t>& ids) const {
+void BpeModel::encode_span(std::string_view span, EncodeWatch& watch, std::vector<int32_t>& ids) const {
+  if (span.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
+    throw FrontError(FrontErrorCode::resource_exhausted, "text: a word of more than 2 GiB");
+  }
   const size_t begin = ids.size();
   add_initial(span, ids);
-  if (ids.size() - begin < kShortWord) {
+  watch.advance(span.size());
+  const size_t symbols = ids.size() - begin;
+  if (symbols < kShortWord) {
     merge_short(ids, begin);
   } else {
-    merge_long(ids, begin);
+    // No merge makes an id of more symbols than the longest token has bytes.
+    if (options_.longest_token > 0) watch.require(begin + symbols / options_.longest_token);
+    merge_long(ids, begin, watch);
   }
+  watch.require(ids.size());
 }
 
 void BpeModel::add_initial(std::string_view word, std::vector<int32_t>& ids) const {
@@ -101,14 +112,8 @@ void BpeModel::add_unknown(std::string_view character, bool after_unknown, std::
     return;
   }
   if (options_.unk_id < 0) {
-    static constexpr char kHex[] = "0123456789ABCDEF";
-    std::string hex;
-    for (const char c : character) {
-      hex += kHex[static_cast<uint8_t>(c) >> 4];
-      hex += kHex[c & 15];
-    }
-    throw FrontError(FrontErrorCode::invalid_argument,
-                     "text: the vocabulary has no token for the bytes " + hex + " and no unknown token");
+    throw FrontError(FrontErrorCode::invalid_argument, "text: the vocabulary has no token for the bytes " +
+                                                           to_hex(character) + " and no unknown token");
   }
   if (!(after_unknown && options_.fuse_unk)) ids.push_back(options_.unk_id);
 }
@@ -132,46 +137,6 @@ void BpeModel::merge_short(std::vector<int32_t>& ids, size_t begin) const {
     if (best > 0) rules[best - 1] = rule(word[best - 1], word[best]);
   }
   ids.resize(begin + n);
-}
-
-void BpeModel::merge_long(std::vector<int32_t>& ids, size_t begin) const {
-  struct Candidate {
-    uint32_t rank;
-    int32_t position;
-    bool operator>(const Candidate& other) const {
-      return rank != other.rank ? rank > other.rank : position > other.position;
-    }
-  };
-  const int32_t n = static_cast<int32_t>(ids.size() - begin);
-  std::vector<Symbol> symbols(n);
-  std::vector<Candidate> start;
-  for (int32_t i = 0; i < n; ++i) {
-    symbols[i] = {ids[begin + i], i - 1, i + 1 < n ? i + 1 : -1};
-    if (i + 1 == n) break;
-    if (const Rule* r = rule(ids[begin + i], ids[begin + i + 1])) start.push_back({r->rank, i});
-  }
-  std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> queue({}, std::move(start));
-  const auto consider = [&](int32_t left) {
-    if (left < 0 || symbols[left].next < 0) return;
-    if (const Rule* r = rule(symbols[left].id, symbols[symbols[left].next].id)) queue.push({r->rank, left});
-  };
-  while (!queue.empty()) {
-    const Candidate top = queue.top();
-    queue.pop();
-    Symbol& left = symbols[top.position];
-    if (left.id < 0 || left.next < 0) continue;
-    Symbol& right = symbols[left.next];
-    const Rule* r = rule(left.id, right.id);
-    if (!r || r->rank != top.rank) continue;
-    left.id = r->merged;
-    right.id = -1;
-    left.next = right.next;
-    if (left.next >= 0) symbols[left.next].previous = top.position;
-    consider(left.previous);
-    consider(top.position);
-  }
-  ids.resize(begin);
-  for (int32_t i = 0; i >= 0; i = symbols[i].next) ids.push_back(symbols[i].id);
 }
 
 }  // namespace ete::front

@@ -12,35 +12,28 @@ constexpr bool is_own_letter(uint32_t byte) {
   return (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || (byte >= 0xAE && byte <= 0xFF);
 }
 
-struct LetterTable {
-  std::array<uint16_t, 256> letter{};
-  std::array<int16_t, kLetters> byte{};
-};
-
-constexpr LetterTable make_table() {
-  LetterTable table;
-  for (auto& b : table.byte) b = -1;
+// The byte that each code point stands for; -1: none.
+constexpr std::array<int16_t, kLetters> make_table() {
+  std::array<int16_t, kLetters> bytes{};
+  for (auto& byte : bytes) byte = -1;
   uint32_t next = 256;
   for (uint32_t byte = 0; byte < 256; ++byte) {
     const uint32_t letter = is_own_letter(byte) ? byte : next++;
-    table.letter[byte] = static_cast<uint16_t>(letter);
-    table.byte[letter] = static_cast<int16_t>(byte);
+    bytes[letter] = static_cast<int16_t>(byte);
   }
-  return table;
+  return bytes;
 }
 
-constexpr LetterTable kTable = make_table();
+constexpr std::array<int16_t, kLetters> kBytes = make_table();
 
 }  // namespace
-
-uint32_t byte_letter(uint8_t byte) { return kTable.letter[byte]; }
 
 bool bytes_of_letters(std::string_view token, std::string& bytes) {
   std::string out;
   for (size_t i = 0; i < token.size();) {
     const Utf8Char c = read_utf8(token.substr(i, 4));
-    if (!c.valid || c.code_point >= kLetters || kTable.byte[c.code_point] < 0) return false;
-    out += static_cast<char>(kTable.byte[c.code_point]);
+    if (!c.valid || c.code_point >= kLetters || kBytes[c.code_point] < 0) return false;
+    out += static_cast<char>(kBytes[c.code_point]);
     i += c.length;
   }
   bytes = std::move(out);

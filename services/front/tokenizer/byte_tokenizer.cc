@@ -1,6 +1,7 @@
 #include "services/front/tokenizer/byte_tokenizer.h"
 
 #include "services/front/tokenizer/added_tokens.h"
+#include "services/front/tokenizer/text.h"
 
 namespace ete::front {
 namespace {
@@ -17,11 +18,16 @@ class ByteTokenizer : public Tokenizer {
   }
 
  protected:
-  void encode_text(std::string_view text, bool parse_special, std::vector<int32_t>& ids) const override {
+  void encode_watched(std::string_view text, bool parse_special, EncodeWatch& watch,
+                      std::vector<int32_t>& ids) const override {
     added_.split(
         text, parse_special,
         [&](std::string_view part) {
-          for (const char c : part) ids.push_back(static_cast<uint8_t>(c));
+          watch.require(ids.size() + part.size());
+          for (const char c : part) {
+            ids.push_back(static_cast<uint8_t>(c));
+            watch.advance(1);
+          }
         },
         [&](int32_t id) { ids.push_back(id); });
   }
@@ -35,9 +41,8 @@ class ByteTokenizer : public Tokenizer {
 std::unique_ptr<Tokenizer> make_byte_tokenizer() {
   TokenTable table;
   for (int32_t byte = 0; byte < 256; ++byte) {
-    static constexpr char kHex[] = "0123456789ABCDEF";
-    const std::string name = {'<', '0', 'x', kHex[byte >> 4], kHex[byte & 15], '>'};
-    table.add(byte, name, std::string(1, static_cast<char>(byte)), TokenKind::byte);
+    table.add(byte, byte_name(static_cast<uint8_t>(byte)), std::string(1, static_cast<char>(byte)),
+              TokenKind::byte);
   }
   table.add(kBos, "<bos>", "<bos>", TokenKind::special);
   table.add(kEos, "<eos>", "<eos>", TokenKind::special);

@@ -36,12 +36,22 @@ Charsmap::Charsmap(std::string_view blob) {
   units_.resize(trie_bytes / 4);
   std::memcpy(units_.data(), blob.data(), trie_bytes);
   replacements_ = blob.substr(trie_bytes);
+  check_replacements();
+  check_reachable();
+}
+
+void Charsmap::check_replacements() const {
   if (replacements_.empty() || replacements_.back() != '\0')
     corrupt("replacements do not end with a NUL byte");
-  if (!replacements_.empty()) {
-    if (find_invalid_utf8(replacements_) != std::string::npos) corrupt("replacements are not valid UTF-8");
+  if (find_invalid_utf8(replacements_) != std::string::npos) corrupt("replacements are not valid UTF-8");
+  for (size_t begin = 0; begin < replacements_.size();) {
+    const size_t end = replacements_.find('\0', begin);
+    if (end - begin > kMaxReplacement) {
+      corrupt("a replacement of " + std::to_string(end - begin) + " bytes; at most " +
+              std::to_string(kMaxReplacement) + " are accepted");
+    }
+    begin = end + 1;
   }
-  check_reachable();
 }
 
 // A walk reads unit (node ^ byte) for any byte, and the value at the node itself.
@@ -107,26 +117,22 @@ std::optional<Charsmap::Match> Charsmap::longest(std::string_view text) const {
   return found;
 }
 
-std::string Charsmap::normalize(std::string_view text) const {
-  std::string out;
+void Charsmap::normalize(std::string_view text, BoundedText& out) const {
   out.reserve(text.size());
-  size_t begin = 0;
-  for (const size_t size : grapheme_sizes(text)) {
-    const std::string_view grapheme = text.substr(begin, size);
-    begin += size;
-    if (size < kMaxGraphemeBytes) {
+  GraphemeReader graphemes(text);
+  for (std::string_view grapheme = graphemes.next(); !grapheme.empty(); grapheme = graphemes.next()) {
+    if (grapheme.size() < kMaxGraphemeBytes) {
       if (const auto replaced = replace(grapheme)) {
-        out += *replaced;
+        out.append(*replaced);
         continue;
       }
     }
     for (size_t i = 0; i < grapheme.size();) {
       const std::string_view part = grapheme.substr(i, read_utf8(grapheme.substr(i)).length);
-      out += replace(part).value_or(part);
+      out.append(replace(part).value_or(part));
       i += part.size();
     }
   }
-  return out;
 }
 
 }  // namespace ete::front

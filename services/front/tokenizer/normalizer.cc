@@ -1,32 +1,26 @@
 #include "services/front/tokenizer/normalizer.h"
 
-#include <algorithm>
-
-#include "services/front/front_error.h"
 #include "services/front/tokenizer/utf8.h"
 
 namespace ete::front {
 namespace {
 
-constexpr size_t kAlwaysAllowed = 1u << 20;
-
-std::string replace_all(const Normalizer::Replace& step, std::string_view text, size_t limit,
-                        Regex::Matcher& matcher) {
-  std::string out;
+void replace_matches(const Normalizer::Replace& step, std::string_view text, Regex::Matcher& matcher,
+                     BoundedText& out) {
   out.reserve(text.size());
   size_t done = 0, from = 0;
   Regex::Range match;
   while (from <= text.size() && step.pattern.find(matcher, text, from, match)) {
-    out.append(text.substr(done, match.begin - done)).append(step.content);
+    out.append(text.substr(done, match.begin - done));
+    out.append(step.content);
     done = match.end;
     from = match.end;
     if (match.begin == match.end) {
       if (from == text.size()) break;
       from += read_utf8(text.substr(from)).length;
     }
-    if (out.size() > limit) break;
   }
-  return out.append(text.substr(done));
+  out.append(text.substr(done));
 }
 
 std::string_view strip(const Normalizer::Strip& step, std::string_view text) {
@@ -45,18 +39,17 @@ std::string_view strip(const Normalizer::Strip& step, std::string_view text) {
 
 struct Apply {
   std::string_view text;
-  size_t limit;
   Regex::Matcher& matcher;
+  BoundedText& out;
 
-  std::string operator()(NormalForm form) const { return normalize(text, form); }
-  std::string operator()(const Normalizer::Replace& step) const {
-    return replace_all(step, text, limit, matcher);
+  void operator()(NormalForm form) const { normalize(text, form, out); }
+  void operator()(const Normalizer::Replace& step) const { replace_matches(step, text, matcher, out); }
+  void operator()(const Normalizer::Prepend& step) const {
+    if (!text.empty()) out.append(step.content);
+    out.append(text);
   }
-  std::string operator()(const Normalizer::Prepend& step) const {
-    return text.empty() ? std::string() : step.content + std::string(text);
-  }
-  std::string operator()(const Normalizer::Strip& step) const { return std::string(strip(step, text)); }
-  std::string operator()(const std::shared_ptr<const Charsmap>& map) const { return map->normalize(text); }
+  void operator()(const Normalizer::Strip& step) const { out.append(strip(step, text)); }
+  void operator()(const std::shared_ptr<const Charsmap>& map) const { map->normalize(text, out); }
 };
 
 }  // namespace
@@ -71,18 +64,15 @@ bool Pattern::find(Regex::Matcher& matcher, std::string_view text, size_t from, 
 
 void Normalizer::add(Step step) { steps_.push_back(std::move(step)); }
 
-std::string Normalizer::apply(std::string_view text, Regex::Matcher& matcher) const {
-  const size_t limit = std::max(kAlwaysAllowed, text.size() * kMaxOutputFactor);
-  std::string out(text);
+std::string Normalizer::apply(std::string_view text, Regex::Matcher& matcher, EncodeWatch& watch) const {
+  const size_t limit = normalized_limit(text.size());
+  std::string normalized(text);
   for (const Step& step : steps_) {
-    out = std::visit(Apply{out, limit, matcher}, step);
-    if (out.size() > limit) {
-      throw FrontError(
-          FrontErrorCode::resource_exhausted,
-          "normalizing " + std::to_string(text.size()) + " bytes made more than " + std::to_string(limit));
-    }
+    BoundedText out(limit, watch);
+    std::visit(Apply{normalized, matcher, out}, step);
+    normalized = out.take();
   }
-  return out;
+  return normalized;
 }
 
 }  // namespace ete::front

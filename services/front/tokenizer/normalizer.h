@@ -6,6 +6,7 @@
 #include <variant>
 #include <vector>
 
+#include "services/front/tokenizer/bounded_text.h"
 #include "services/front/tokenizer/charsmap.h"
 #include "services/front/tokenizer/regex.h"
 #include "services/front/tokenizer/unicode.h"
@@ -37,13 +38,12 @@ class Normalizer {
   };
   using Step = std::variant<NormalForm, Replace, Prepend, Strip, std::shared_ptr<const Charsmap>>;
 
-  static constexpr size_t kMaxOutputFactor = 64;  // bytes out for each byte in, beyond 1 MiB
-
   void add(Step step);
   bool empty() const { return steps_.empty(); }
 
-  // text is valid UTF-8, and so is the result. resource_exhausted: the result is over the factor above.
-  std::string apply(std::string_view text, Regex::Matcher& matcher) const;
+  // text is valid UTF-8, and so is the result. resource_exhausted: a step would make more than
+  // normalized_limit().
+  std::string apply(std::string_view text, Regex::Matcher& matcher, EncodeWatch& watch) const;
 
  private:
   std::vector<Step> steps_;

@@ -30,12 +30,17 @@ class PipelineTokenizer : public Tokenizer {
       : Tokenizer(std::move(table), std::move(specials)), pipeline_(std::move(pipeline)) {}
 
  protected:
-  void encode_text(std::string_view text, bool parse_special, std::vector<int32_t>& ids) const override {
+  void encode_watched(std::string_view text, bool parse_special, EncodeWatch& watch,
+                      std::vector<int32_t>& ids) const override {
     Regex::Matcher matcher;
-    const auto on_token = [&](int32_t id) { ids.push_back(id); };
-    const auto on_word = [&](std::string_view word) { pipeline_.model->encode(word, ids); };
+    const auto on_token = [&](int32_t id) {
+      ids.push_back(id);
+      watch.require(ids.size());
+      watch.advance(1);
+    };
+    const auto on_word = [&](std::string_view word) { pipeline_.model->encode(word, watch, ids); };
     const auto on_raw = [&](std::string_view part) {
-      const std::string normalized = pipeline_.normalizer.apply(part, matcher);
+      const std::string normalized = pipeline_.normalizer.apply(part, matcher, watch);
       const bool first = part.data() == text.data();
       const auto on_normalized = [&](std::string_view words) {
         pipeline_.pre_tokenizer.run(words, first && words.data() == normalized.data(), matcher, on_word);
@@ -49,9 +54,8 @@ class PipelineTokenizer : public Tokenizer {
   Pipeline pipeline_;
 };
 
-// GPT-2's letters for bytes (openai/gpt-2 src/encoder.py): the code point that stands for each byte.
-uint32_t byte_letter(uint8_t byte);
-// The bytes that a token's letters stand for; false, and no change, when a letter stands for none.
+// The bytes that a token's letters stand for (openai/gpt-2 src/encoder.py); false, and no change, when a
+// letter stands for none.
 bool bytes_of_letters(std::string_view token, std::string& bytes);
 
 }  // namespace ete::front

@@ -28,30 +28,41 @@ void for_each_part(std::string_view text, const Next& next, const Visit& visit) 
   if (done < text.size()) visit(Part{done, text.size(), false});
 }
 
-// Joins parts as huggingface/tokenizers' NormalizedString::split does.
-std::vector<Part> merge_parts(const std::vector<Part>& parts, SplitBehavior behavior) {
-  std::vector<Part> out;
-  if (behavior == SplitBehavior::merged_with_next) {
-    for (size_t i = 0; i < parts.size(); ++i) {
-      const bool joins = parts[i].match && i + 1 < parts.size() && !parts[i + 1].match;
-      out.push_back({parts[i].begin, joins ? parts[i + 1].end : parts[i].end, false});
-      i += joins;
-    }
-    return out;
-  }
-  bool previous = false;
-  for (const Part& part : parts) {
-    const bool joins =
-        behavior == SplitBehavior::contiguous ? part.match == previous : part.match && !previous;
-    if (joins && !out.empty()) {
-      out.back().end = part.end;
+// Joins parts as huggingface/tokenizers' NormalizedString::split does, holding one back.
+class PartMerger {
+ public:
+  explicit PartMerger(SplitBehavior behavior) : behavior_(behavior) {}
+
+  template <typename Emit>
+  void add(const Part& part, const Emit& emit) {
+    if (held_.end > 0 && joins(part)) {
+      held_.end = part.end;
+      single_ = false;
     } else {
-      out.push_back({part.begin, part.end, false});
+      finish(emit);
+      held_ = part;
+      single_ = true;
     }
-    previous = part.match;
+    previous_ = part.match;
   }
-  return out;
-}
+
+  template <typename Emit>
+  void finish(const Emit& emit) {
+    if (held_.end > 0) emit(held_);
+    held_ = {};
+  }
+
+ private:
+  bool joins(const Part& part) const {
+    if (behavior_ == SplitBehavior::merged_with_next) return single_ && previous_ && !part.match;
+    return behavior_ == SplitBehavior::contiguous ? part.match == previous_ : part.match && !previous_;
+  }
+
+  SplitBehavior behavior_;
+  Part held_;              // empty: none
+  bool single_ = false;    // one part is held, not a joined one
+  bool previous_ = false;  // whether the last part was a match
+};
 
 bool next_numeric(std::string_view text, size_t from, Regex::Range& range) {
   for (size_t i = from; i < text.size();) {
@@ -95,12 +106,12 @@ struct PreTokenizer::Run {
         if (part.match == invert) emit(part);
       });
     }
-    std::vector<Part> parts;
+    PartMerger merger(behavior);
     for_each_part(text, next, [&](Part part) {
       part.match = part.match != invert;
-      parts.push_back(part);
+      merger.add(part, emit);
     });
-    for (const Part& part : merge_parts(parts, behavior)) emit(part);
+    merger.finish(emit);
   }
 
   void apply(const Split& s, size_t index, std::string_view text, bool at_start) {

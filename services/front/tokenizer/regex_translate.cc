@@ -2,6 +2,7 @@
 
 #include "services/front/front_error.h"
 #include "services/front/tokenizer/regex.h"
+#include "services/front/tokenizer/text.h"
 
 namespace ete::front {
 namespace {
@@ -76,7 +77,7 @@ class Translator {
   void code_point() {
     const std::string_view digits = pattern_.substr(i_ + 2, 4);
     for (const char d : digits) {
-      if (!std::isxdigit(static_cast<unsigned char>(d))) refuse("\\u without 4 hexadecimal digits");
+      if (hex_digit(d) < 0) refuse("\\u without 4 hexadecimal digits");
     }
     if (digits.size() != 4) refuse("\\u without 4 hexadecimal digits");
     out_ += "\\x{" + std::string(digits) + "}";

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "services/front/tokenizer/sentencepiece_tokenizer.h"
+#include "services/front/tokenizer/text.h"
 #include "services/front/tokenizer/utf8.h"
 
 namespace ete::front {
@@ -81,8 +82,10 @@ struct SentencePieceBpe::Build {
 SentencePieceBpe::SentencePieceBpe(const SentencePieceProto& proto)
     : size_(static_cast<int32_t>(proto.pieces.size())), normalizer_(proto) {
   byte_ids_.fill(-1);
+  size_t longest = 0;
   for (int32_t id = 0; id < size_; ++id) {
     const auto& piece = proto.pieces[id];
+    longest = std::max(longest, piece.text.size());
     if (piece.type == SentencePieceProto::unknown) unk_id_ = id;
     if (piece.type == SentencePieceProto::user_defined) user_defined_.add({.content = piece.text, .id = id});
     const int byte =
@@ -97,11 +100,13 @@ SentencePieceBpe::SentencePieceBpe(const SentencePieceProto& proto)
                                      .ignore_merges = false,
                                      .byte_fallback = proto.byte_fallback,
                                      .fuse_unk = true,
-                                     .unk_id = unk_id_};
+                                     .unk_id = unk_id_,
+                                     .longest_token = longest};
   model_ = std::make_unique<const BpeModel>(options, std::move(build.tokens), build.merges, byte_ids_);
 }
 
-void SentencePieceBpe::finish(int32_t id, std::vector<int32_t>& ids) const {
+// Appends what a merged id stands for to ids, where this text's begin at begin.
+void SentencePieceBpe::finish(int32_t id, size_t begin, std::vector<int32_t>& ids) const {
   if (id >= size_) {
     const std::string& character = characters_[id - size_];
     const auto byte_id = [&](char c) { return byte_ids_[static_cast<uint8_t>(c)]; };
@@ -111,25 +116,31 @@ void SentencePieceBpe::finish(int32_t id, std::vector<int32_t>& ids) const {
     }
     id = unk_id_;
   } else if (const auto it = unused_.find(id); it != unused_.end()) {
-    finish(it->second.left, ids);
-    return finish(it->second.right, ids);
+    finish(it->second.left, begin, ids);
+    return finish(it->second.right, begin, ids);
   }
-  if (id != unk_id_ || ids.empty() || ids.back() != unk_id_) ids.push_back(id);
+  if (id != unk_id_ || ids.size() == begin || ids.back() != unk_id_) ids.push_back(id);
 }
 
-void SentencePieceBpe::encode(std::string_view text, std::vector<int32_t>& ids) const {
-  const std::string normalized = normalizer_.apply(text);
-  std::vector<int32_t> merged;
+void SentencePieceBpe::split_and_merge(std::string_view normalized, EncodeWatch& watch,
+                                       std::vector<int32_t>& ids) const {
   user_defined_.split(
-      normalized, false, [&](std::string_view part) { model_->encode(part, merged); },
-      [&](int32_t id) { merged.push_back(id); });
+      normalized, false, [&](std::string_view part) { model_->encode(part, watch, ids); },
+      [&](int32_t id) { ids.push_back(id); });
+}
+
+void SentencePieceBpe::encode(std::string_view text, EncodeWatch& watch, std::vector<int32_t>& ids) const {
+  const std::string normalized = normalizer_.apply(text, watch);
   if (characters_.empty() && unused_.empty()) {
-    ids.insert(ids.end(), merged.begin(), merged.end());
-    return;
+    split_and_merge(normalized, watch, ids);
+  } else {
+    EncodeWatch unfinished = watch.without_max_ids();
+    std::vector<int32_t> merged;
+    split_and_merge(normalized, unfinished, merged);
+    const size_t begin = ids.size();
+    for (const int32_t id : merged) finish(id, begin, ids);
   }
-  std::vector<int32_t> finished;
-  for (const int32_t id : merged) finish(id, finished);
-  ids.insert(ids.end(), finished.begin(), finished.end());
+  watch.require(ids.size());
 }
 
 std::unique_ptr<const Model> make_sentencepiece_model(const SentencePieceProto& proto) {

@@ -20,7 +20,7 @@ namespace ete::front {
 class SentencePieceBpe : public Model {
  public:
   explicit SentencePieceBpe(const SentencePieceProto& proto);
-  void encode(std::string_view text, std::vector<int32_t>& ids) const override;
+  void encode(std::string_view text, EncodeWatch& watch, std::vector<int32_t>& ids) const override;
 
  private:
   struct Parts {
@@ -29,7 +29,8 @@ class SentencePieceBpe : public Model {
   };
   struct Build;
 
-  void finish(int32_t id, std::vector<int32_t>& ids) const;
+  void split_and_merge(std::string_view normalized, EncodeWatch& watch, std::vector<int32_t>& ids) const;
+  void finish(int32_t id, size_t begin, std::vector<int32_t>& ids) const;
 
   int32_t size_;  // pieces; ids from here on stand for characters that are no piece
   int32_t unk_id_ = -1;

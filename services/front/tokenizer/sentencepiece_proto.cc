@@ -85,28 +85,6 @@ class WireReader {
   std::string_view data_;
 };
 
-void put_varint(std::string& out, uint64_t value) {
-  for (; value >= 0x80; value >>= 7) out += static_cast<char>(value | 0x80);
-  out += static_cast<char>(value);
-}
-
-void put_int(std::string& out, uint32_t number, int64_t value) {
-  put_varint(out, number << 3 | WireType::varint);
-  put_varint(out, static_cast<uint64_t>(value));
-}
-
-void put_bytes(std::string& out, uint32_t number, std::string_view value) {
-  put_varint(out, number << 3 | WireType::bytes);
-  put_varint(out, value.size());
-  out += value;
-}
-
-void put_float(std::string& out, uint32_t number, float value) {
-  put_varint(out, number << 3 | WireType::fixed32);
-  const uint32_t bits = std::bit_cast<uint32_t>(value);
-  for (int i = 0; i < 4; ++i) out += static_cast<char>(bits >> 8 * i);
-}
-
 SentencePieceProto::Piece read_piece(std::string_view data) {
   SentencePieceProto::Piece piece;
   WireReader reader(data);
@@ -141,9 +119,6 @@ void read_trainer(std::string_view data, SentencePieceProto& proto) {
         break;
       case 42:
         proto.eos_id = f.as_int();
-        break;
-      case 43:
-        proto.pad_id = f.as_int();
         break;
       case 44:
         proto.unk_surface = f.bytes;
@@ -239,33 +214,6 @@ void SentencePieceProto::validate() const {
          std::to_string(unknowns) + " pieces of type 2 (unknown); exactly one is needed");
   }
   if (!precompiled_charsmap.empty()) Charsmap checked(precompiled_charsmap);
-}
-
-std::string SentencePieceProto::serialize() const {
-  std::string out;
-  for (const Piece& piece : pieces) {
-    std::string p;
-    put_bytes(p, 1, piece.text);
-    put_float(p, 2, piece.score);
-    put_int(p, 3, piece.type);
-    put_bytes(out, 1, p);
-  }
-  std::string trainer;
-  put_int(trainer, 3, model_type);
-  put_int(trainer, 4, static_cast<int64_t>(pieces.size()));
-  put_int(trainer, 35, byte_fallback);
-  put_int(trainer, 40, unk_id);
-  put_int(trainer, 41, bos_id);
-  put_int(trainer, 42, eos_id);
-  put_int(trainer, 43, pad_id);
-  put_bytes(out, 2, trainer);
-  std::string normalizer;
-  put_bytes(normalizer, 2, precompiled_charsmap);
-  put_int(normalizer, 3, add_dummy_prefix);
-  put_int(normalizer, 4, remove_extra_whitespaces);
-  put_int(normalizer, 5, 1);
-  put_bytes(out, 3, normalizer);
-  return out;
 }
 
 }  // namespace ete::front

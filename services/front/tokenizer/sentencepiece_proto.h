@@ -7,8 +7,7 @@
 
 namespace ete::front {
 
-// The parts of SentencePiece's ModelProto (sentencepiece_model.proto) that decide what it does, checked
-// before the library sees them: it trusts its model file.
+// The parts of SentencePiece's ModelProto (sentencepiece_model.proto) that decide what it does, checked.
 struct SentencePieceProto {
   enum Type { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
   enum Model { unigram = 1, bpe = 2 };
@@ -24,7 +23,6 @@ struct SentencePieceProto {
   int32_t unk_id = 0;
   int32_t bos_id = 1;  // -1: none
   int32_t eos_id = 2;
-  int32_t pad_id = -1;
   std::string unk_surface = " \xE2\x81\x87 ";  // what unk decodes to
   std::string precompiled_charsmap;
   bool add_dummy_prefix = true;
@@ -34,7 +32,6 @@ struct SentencePieceProto {
   static SentencePieceProto parse(std::string_view bytes);
   // corrupt: names the piece and what is wrong with it.
   void validate() const;
-  std::string serialize() const;
 };
 
 }  // namespace ete::front

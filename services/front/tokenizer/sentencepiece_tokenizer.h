@@ -29,23 +29,21 @@ class SentencePieceTokenizer : public Tokenizer {
         added_(std::move(added)) {}
 
  protected:
-  void encode_text(std::string_view text, bool parse_special, std::vector<int32_t>& ids) const override {
+  void encode_watched(std::string_view text, bool parse_special, EncodeWatch& watch,
+                      std::vector<int32_t>& ids) const override {
     added_.split(
-        text, parse_special, [&](std::string_view part) { model_->encode(part, ids); },
-        [&](int32_t id) { ids.push_back(id); });
+        text, parse_special, [&](std::string_view part) { model_->encode(part, watch, ids); },
+        [&](int32_t id) {
+          ids.push_back(id);
+          watch.require(ids.size());
+          watch.advance(1);
+        });
   }
 
  private:
   std::unique_ptr<const Model> model_;
   AddedTokenMatcher added_;
 };
-
-// "▁the" -> " the": SentencePiece's escape for a space.
-std::string unescape_space(std::string_view piece);
-std::string escape_space(std::string_view text);
-
-// The byte that "<0x0A>" names; -1: piece is no such name.
-int byte_of_name(std::string_view piece);
 
 // The rule that takes back the space that proto's normalizer adds.
 LeadingSpace leading_space_rule(const SentencePieceProto& proto);

@@ -2,13 +2,12 @@
 
 #include <algorithm>
 
-#include "services/front/tokenizer/sentencepiece_tokenizer.h"
+#include "services/front/tokenizer/text.h"
 #include "services/front/tokenizer/utf8.h"
 
 namespace ete::front {
 namespace {
 
-constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581
 constexpr double kUserDefinedMargin = 0.1;
 
 // A user-defined piece outscores any other way to write its bytes.
@@ -72,41 +71,45 @@ SentencePieceNormalizer::Step SentencePieceNormalizer::next(std::string_view tex
   return {text.substr(0, length), length};
 }
 
-std::string SentencePieceNormalizer::apply(std::string_view text) const {
+std::string SentencePieceNormalizer::apply(std::string_view text, EncodeWatch& watch) const {
+  BoundedText out(normalized_limit(text.size()), watch);
   while (remove_extra_whitespaces_ && !text.empty()) {
     const Step step = next(text);
     if (step.out != " ") break;
+    watch.advance(step.bytes);
     text.remove_prefix(step.bytes);
   }
-  std::string out;
-  if (text.empty()) return out;
+  if (text.empty()) return {};
   out.reserve(text.size() + text.size() / 2);
-  if (add_dummy_prefix_) out += kSpace;
+  if (add_dummy_prefix_) out.append(kSpaceMark);
   bool after_space = remove_extra_whitespaces_;
   while (!text.empty()) {
     Step step = next(text);
+    watch.advance(step.bytes);
     text.remove_prefix(step.bytes);
     while (after_space && step.out.starts_with(' ')) step.out.remove_prefix(1);
     if (step.out.empty()) continue;
-    for (const char c : step.out) {
-      if (c == ' ') {
-        out += kSpace;
-      } else {
-        out += c;
-      }
+    for (size_t done = 0; done < step.out.size();) {
+      const size_t space = std::min(step.out.find(' ', done), step.out.size());
+      out.append(step.out.substr(done, space - done));
+      if (space < step.out.size()) out.append(kSpaceMark);
+      done = space + 1;
     }
     after_space = remove_extra_whitespaces_ && step.out.ends_with(' ');
   }
-  while (remove_extra_whitespaces_ && out.ends_with(kSpace)) out.resize(out.size() - kSpace.size());
-  return out;
+  std::string normalized = out.take();
+  while (remove_extra_whitespaces_ && normalized.ends_with(kSpaceMark))
+    normalized.resize(normalized.size() - kSpaceMark.size());
+  return normalized;
 }
 
 SentencePieceUnigram::SentencePieceUnigram(const SentencePieceProto& proto)
     : normalizer_(proto), model_(make_model(proto)) {}
 
-void SentencePieceUnigram::encode(std::string_view text, std::vector<int32_t>& ids) const {
-  const std::string normalized = normalizer_.apply(text);
-  if (!normalized.empty()) model_.encode(normalized, ids);
+void SentencePieceUnigram::encode(std::string_view text, EncodeWatch& watch,
+                                  std::vector<int32_t>& ids) const {
+  const std::string normalized = normalizer_.apply(text, watch);
+  if (!normalized.empty()) model_.encode(normalized, watch, ids);
 }
 
 }  // namespace ete::front

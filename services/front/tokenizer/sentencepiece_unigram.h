@@ -18,8 +18,8 @@ namespace ete::front {
 class SentencePieceNormalizer {
  public:
   explicit SentencePieceNormalizer(const SentencePieceProto& proto);
-  // text is valid UTF-8.
-  std::string apply(std::string_view text) const;
+  // text is valid UTF-8. resource_exhausted: the result would be over normalized_limit().
+  std::string apply(std::string_view text, EncodeWatch& watch) const;
 
  private:
   struct Step {
@@ -38,7 +38,7 @@ class SentencePieceNormalizer {
 class SentencePieceUnigram : public Model {
  public:
   explicit SentencePieceUnigram(const SentencePieceProto& proto);
-  void encode(std::string_view text, std::vector<int32_t>& ids) const override;
+  void encode(std::string_view text, EncodeWatch& watch, std::vector<int32_t>& ids) const override;
 
  private:
   SentencePieceNormalizer normalizer_;

@@ -30,11 +30,18 @@ void TokenTable::add(int32_t id, std::string text, std::string bytes, TokenKind 
   token = {std::move(text), std::move(bytes), kind};
 }
 
-void TokenTable::mark(int32_t id, std::string_view text, TokenKind kind) {
+void TokenTable::mark(int32_t id, std::string_view text, std::string bytes, TokenKind kind) {
   if (!has(id) || tokens_[id].text != text) {
     corrupt("token \"" + std::string(text) + "\" is not the one with id " + std::to_string(id));
   }
+  tokens_[id].bytes = std::move(bytes);
   tokens_[id].kind = kind;
+}
+
+size_t TokenTable::longest_text() const {
+  size_t longest = 0;
+  for (const Token& token : tokens_) longest = std::max(longest, token.text.size());
+  return longest;
 }
 
 int32_t TokenTable::find(std::string_view text) const {
@@ -94,7 +101,13 @@ std::string decode_utf8(const TokenTable& table, std::span<const int32_t> ids, b
     append_lossy(out, decode_bytes(table, ids, skip_special), table.invalid_bytes, true);
     return out;
   }
+  // The reference strips the text that it has made: a space among invalid bytes is U+FFFD by then, and stays.
+  const bool strip = table.leading_space == LeadingSpace::strip_one;
   PieceReader reader(table);
+  const auto next = [&](int32_t id) {
+    std::string piece = reader.next(id);
+    return strip ? std::string(table.bytes(id)) : piece;
+  };
   std::string run;
   const auto end_run = [&] {
     if (find_invalid_utf8(run) == std::string::npos) {
@@ -107,13 +120,14 @@ std::string decode_utf8(const TokenTable& table, std::span<const int32_t> ids, b
   for (const int32_t id : ids) {
     if (skip_special && table.is_special(id)) continue;
     if (table.kind(id) == TokenKind::byte) {
-      run += reader.next(id);
+      run += next(id);
     } else {
       end_run();
-      out += reader.next(id);
+      out += next(id);
     }
   }
   end_run();
+  if (strip && out.starts_with(' ')) out.erase(0, 1);
   return out;
 }
 

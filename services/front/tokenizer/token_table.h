@@ -35,8 +35,9 @@ class TokenTable {
 
   // Ids in any order. corrupt: id out of [0, kMaxTokens), or already set.
   void add(int32_t id, std::string text, std::string bytes, TokenKind kind);
-  // Turns an existing token into an added or special one. corrupt: the id is absent or has another text.
-  void mark(int32_t id, std::string_view text, TokenKind kind);
+  // Turns an existing token into an added or special one that decodes to bytes. corrupt: the id is absent or
+  // has another text.
+  void mark(int32_t id, std::string_view text, std::string bytes, TokenKind kind);
 
   int32_t size() const { return static_cast<int32_t>(tokens_.size()); }
   bool has(int32_t id) const { return kind(id) != TokenKind::absent; }
@@ -44,6 +45,7 @@ class TokenTable {
   std::string_view bytes(int32_t id) const { return in_range(id) ? tokens_[id].bytes : std::string_view(); }
   TokenKind kind(int32_t id) const { return in_range(id) ? tokens_[id].kind : TokenKind::absent; }
   bool is_special(int32_t id) const { return kind(id) == TokenKind::special; }
+  size_t longest_text() const;  // bytes
   // -1 where no token has this text.
   int32_t find(std::string_view text) const;
 

@@ -59,10 +59,12 @@ Tokenizer::Tokenizer(TokenTable table, Specials specials)
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
   require_utf8(text, "text");
+  EncodeWatch watch(options.max_ids, options.on_progress ? &options.on_progress : nullptr);
   std::vector<int32_t> ids;
   if (options.add_special) ids = specials_.prefix;
-  if (!text.empty()) encode_text(text, options.parse_special, ids);
+  if (!text.empty()) encode_watched(text, options.parse_special, watch, ids);
   if (options.add_special) ids.insert(ids.end(), specials_.suffix.begin(), specials_.suffix.end());
+  watch.require(ids.size());
   return ids;
 }
 
@@ -72,15 +74,6 @@ std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special) c
 
 std::string Tokenizer::decode_text(std::span<const int32_t> ids, bool skip_special) const {
   return decode_utf8(table_, ids, skip_special);
-}
-
-std::optional<int32_t> Tokenizer::token_id(std::string_view text) const {
-  const int32_t id = table_.find(text);
-  return id < 0 ? std::nullopt : std::optional<int32_t>(id);
-}
-
-bool Tokenizer::is_end_of_generation(int32_t id) const {
-  return std::binary_search(specials_.end_of_generation.begin(), specials_.end_of_generation.end(), id);
 }
 
 }  // namespace ete::front

@@ -1,14 +1,15 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "services/front/tokenizer/encode_watch.h"
 #include "services/front/tokenizer/gguf_vocabulary.h"
 #include "services/front/tokenizer/token_table.h"
 
@@ -20,6 +21,12 @@ struct EncodeOptions {
   // Reads the names of special tokens in the text ("<|im_end|>") as those tokens. Off for text that users
   // wrote.
   bool parse_special = false;
+  // Of ids that encode() may return, special ones included. As soon as there are more, or are certain to be,
+  // it stops with resource_exhausted: a prompt far beyond the context fails early.
+  size_t max_ids = SIZE_MAX;
+  // Called every few thousand characters of work, in encode()'s thread. What it throws (FrontError cancelled,
+  // deadline_exceeded) leaves encode(). A single match of a pre-tokenizer's pattern is not interrupted.
+  std::function<void()> on_progress = nullptr;
 };
 
 // Text to ids and back. Const and thread-safe after construction. Throws FrontError.
@@ -27,12 +34,19 @@ struct EncodeOptions {
 // Two forms of decoded output: decode() is the raw bytes, in which a token may hold half a character;
 // decode_text() is valid UTF-8, in which bytes that form no character are U+FFFD exactly as the reference
 // tokenizer writes them.
+//
+// Encoding is near linear in the text. Beside the text's normalized forms (normalized_limit() bounds each)
+// and the ids it takes memory for one word of the pre-tokenizer at a time: see BpeModel and UnigramModel.
+//
+// Characters newer than the Unicode of PCRE2 (10.42: Unicode 14) and of utf8proc (2.8: Unicode 15) are
+// unassigned here: a pattern's \p{L} and \p{N}, normal forms and grapheme clusters pass over them, where a
+// newer huggingface/tokenizers knows them. They may be cut into other words; nothing is lost from the text.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
   // invalid_argument: text is not valid UTF-8 (names the byte offset), or holds what the vocabulary cannot
-  // express.
+  // express. resource_exhausted: more than max_ids, or a hostile file's normalizer or pattern over its limit.
   std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options = {}) const;
 
   // Ids at or past vocab_size() have no bytes: models pad their vocabulary past the tokenizer's. Negative ids
@@ -41,18 +55,12 @@ class Tokenizer {
   std::string decode_text(std::span<const int32_t> ids, bool skip_special = false) const;
 
   int32_t vocab_size() const { return table_.size(); }
-  // What the id adds to a running text, the rule for the text's first space left out of account.
-  std::string_view token_bytes(int32_t id) const { return table_.bytes(id); }
-  // The token's name in the vocabulary ("<|im_end|>", "▁the"): what chat templates call bos_token.
-  std::string_view token_text(int32_t id) const { return table_.text(id); }
-  std::optional<int32_t> token_id(std::string_view text) const;
   bool is_special(int32_t id) const { return table_.is_special(id); }
 
   int32_t bos_id() const { return specials_.bos; }  // -1: none
   int32_t eos_id() const { return specials_.eos; }  // -1: none
   // Ascending. Generation ends after any of them.
   const std::vector<int32_t>& end_of_generation_ids() const { return specials_.end_of_generation; }
-  bool is_end_of_generation(int32_t id) const;
 
   const TokenTable& table() const { return table_; }
 
@@ -67,8 +75,15 @@ class Tokenizer {
   // Throws corrupt when an id lies outside the table.
   Tokenizer(TokenTable table, Specials specials);
 
-  // text is valid UTF-8.
-  virtual void encode_text(std::string_view text, bool parse_special, std::vector<int32_t>& ids) const = 0;
+  // text is valid UTF-8 and not empty. Work, and ids, are reported to watch.
+  virtual void encode_watched(std::string_view text, bool parse_special, EncodeWatch& watch,
+                              std::vector<int32_t>& ids) const {
+    (void)watch;
+    encode_text(text, parse_special, ids);
+  }
+  // For a tokenizer without work to watch, in place of encode_watched().
+  virtual void encode_text(std::string_view /*text*/, bool /*parse_special*/,
+                           std::vector<int32_t>& /*ids*/) const {}
 
  private:
   TokenTable table_;

@@ -1,5 +1,6 @@
 #include "services/front/front_error.h"
 #include "services/front/tokenizer/sentencepiece_tokenizer.h"
+#include "services/front/tokenizer/text.h"
 #include "services/front/tokenizer/tokenizer_config.h"
 #include "services/front/tokenizer/tokenizer_json.h"
 

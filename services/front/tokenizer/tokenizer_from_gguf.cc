@@ -6,6 +6,7 @@
 #include "services/front/tokenizer/byte_tokenizer.h"
 #include "services/front/tokenizer/pipeline_tokenizer.h"
 #include "services/front/tokenizer/sentencepiece_tokenizer.h"
+#include "services/front/tokenizer/text.h"
 
 namespace ete::front {
 namespace {
@@ -196,7 +197,8 @@ std::unique_ptr<Tokenizer> byte_level_bpe(const GgufVocabulary& v) {
       tokens.emplace(bytes, static_cast<int32_t>(i));
     add_token(v, i, type, std::move(bytes), table, pipeline.added);
   }
-  const BpeModel::Options options = {.byte_level = true, .ignore_merges = rule.ignore_merges};
+  const BpeModel::Options options = {
+      .byte_level = true, .ignore_merges = rule.ignore_merges, .longest_token = table.longest_text()};
   std::array<int32_t, 256> no_bytes;
   no_bytes.fill(-1);
   pipeline.model =

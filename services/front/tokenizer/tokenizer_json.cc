@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "services/front/tokenizer/bpe_model.h"
+#include "services/front/tokenizer/text.h"
 #include "services/front/tokenizer/unigram_model.h"
 
 namespace ete::front {
@@ -17,9 +18,7 @@ TokenKind model_kind(const DecoderRules& rules, std::string_view token) {
 std::array<int32_t, 256> byte_ids(const TokenTable& table, bool byte_fallback) {
   std::array<int32_t, 256> ids;
   for (int byte = 0; byte < 256; ++byte) {
-    static constexpr char kHex[] = "0123456789ABCDEF";
-    const char name[] = {'<', '0', 'x', kHex[byte >> 4], kHex[byte & 15], '>'};
-    ids[byte] = byte_fallback ? table.find(std::string_view(name, sizeof name)) : -1;
+    ids[byte] = byte_fallback ? table.find(byte_name(static_cast<uint8_t>(byte))) : -1;
   }
   return ids;
 }
@@ -84,6 +83,7 @@ std::unique_ptr<const Model> read_bpe(const JsonNode& model, bool byte_level, co
                                .ignore_merges = model.boolean_or("ignore_merges", false),
                                .byte_fallback = model.boolean_or("byte_fallback", false),
                                .fuse_unk = model.boolean_or("fuse_unk", false)};
+  options.longest_token = table.longest_text();
   if (const auto unk = model.find("unk_token")) {
     options.unk_id = table.find(unk->string());
     if (options.unk_id < 0) unk->corrupt("\"" + unk->string() + "\" is not in the vocabulary");
@@ -151,16 +151,23 @@ std::vector<AddedToken> read_added(const JsonNode& root) {
   return added;
 }
 
+// As huggingface/tokenizers, a normalized token is looked for and decodes as its normal form, and keeps its
+// name.
 void add_token(AddedToken token, const DecoderRules& rules, TokenizerJson& out) {
   const TokenKind kind = token.special ? TokenKind::special : TokenKind::added;
-  if (out.table.find(token.content) >= 0) {
-    out.table.mark(token.id, token.content, kind);
+  const std::string name = token.content;
+  if (token.normalized) {
+    Regex::Matcher matcher;
+    EncodeWatch watch;
+    token.content = out.pipeline.normalizer.apply(name, matcher, watch);
+  }
+  std::string bytes = rules.bytes_of(token.content);
+  if (out.table.find(name) >= 0) {
+    out.table.mark(token.id, name, std::move(bytes), kind);
   } else {
-    out.table.add(token.id, token.content, rules.bytes_of(token.content), kind);
+    out.table.add(token.id, name, std::move(bytes), kind);
   }
   if (!token.normalized) return out.pipeline.added.add(token);
-  Regex::Matcher matcher;
-  token.content = out.pipeline.normalizer.apply(token.content, matcher);
   if (!token.content.empty()) out.pipeline.added_normalized.add(token);
 }
 

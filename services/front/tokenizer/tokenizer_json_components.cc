@@ -1,8 +1,11 @@
-#include "services/front/tokenizer/sentencepiece_tokenizer.h"
+#include "services/front/front_error.h"
+#include "services/front/tokenizer/text.h"
 #include "services/front/tokenizer/tokenizer_json.h"
 
 namespace ete::front {
 namespace {
+
+constexpr size_t kMaxGrowth = 64;  // of a token in the decoder
 
 std::string decode_base64(const JsonNode& node) {
   const std::string& text = node.string();
@@ -182,17 +185,6 @@ void add_decoder(const JsonNode& node, DecoderRules& rules, bool& fused) {
   }
 }
 
-std::string replace_all(std::string_view text, const std::string& from, const std::string& to) {
-  std::string out;
-  for (size_t i = 0; i < text.size();) {
-    const size_t at = std::min(text.find(from, i), text.size());
-    out += text.substr(i, at - i);
-    if (at < text.size()) out += to;
-    i = at + from.size();
-  }
-  return out;
-}
-
 }  // namespace
 
 std::string DecoderRules::bytes_of(std::string_view token) const {
@@ -201,7 +193,16 @@ std::string DecoderRules::bytes_of(std::string_view token) const {
     bytes_of_letters(token, bytes);
     return bytes;
   }
-  for (const auto& [from, to] : replacements) bytes = replace_all(bytes, from, to);
+  for (const auto& [from, to] : replacements) {
+    // What a token grows to at most, before it does.
+    const size_t most = bytes.size() / from.size() * to.size() + bytes.size();
+    if (most > kMaxGrowth * (token.size() + 1)) {
+      throw FrontError(FrontErrorCode::corrupt, "tokenizer.json.decoder: Replace makes more than " +
+                                                    std::to_string(kMaxGrowth) +
+                                                    " bytes for each one of a token");
+    }
+    bytes = replace_all(bytes, from, to);
+  }
   if (byte_fallback && byte_of_name(bytes) >= 0)
     return std::string(1, static_cast<char>(byte_of_name(bytes)));
   return bytes;

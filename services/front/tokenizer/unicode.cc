@@ -21,6 +21,14 @@ uint16_t combining_class(utf8proc_int32_t c) {
   return c < 0x300 ? 0 : utf8proc_get_property(c)->combining_class;
 }
 
+// Circled and squared letters: the only characters that are Alphabetic by Other_Alphabetic and no marks.
+bool is_alphabetic_symbol(uint32_t c) {
+  return (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) || (c >= 0x1F150 && c <= 0x1F169) ||
+         (c >= 0x1F170 && c <= 0x1F189);
+}
+
+bool is_join_control(uint32_t c) { return c == 0x200C || c == 0x200D; }
+
 // Canonical ordering (UAX 15, D109). utf8proc's own is an insertion sort: quadratic in a run's length.
 void order_marks(std::vector<utf8proc_int32_t>& text) {
   for (size_t begin = 0; begin < text.size();) {
@@ -48,7 +56,7 @@ bool is_word(uint32_t c) {
   if (c < 0x80) return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
   const int cat = category(c);
   return (cat >= UTF8PROC_CATEGORY_LU && cat <= UTF8PROC_CATEGORY_ND) || cat == UTF8PROC_CATEGORY_NL ||
-         cat == UTF8PROC_CATEGORY_PC;
+         cat == UTF8PROC_CATEGORY_PC || is_join_control(c) || is_alphabetic_symbol(c);
 }
 
 bool is_numeric(uint32_t c) {
@@ -65,14 +73,43 @@ uint32_t last_code_point(std::string_view text) {
   return read_utf8(text.substr(begin)).code_point;
 }
 
-std::string normalize(std::string_view text, NormalForm form) {
-  if (is_ascii(text)) return std::string(text);
+namespace {
+
+constexpr size_t kSegment = 4096;  // code points, before a place to cut is looked for
+
+// Whether what follows c, c included, is normalized the same whatever is before it: c has combining class 0
+// and is the second half of no composition. Not all such characters: scripts in wide use.
+bool begins_anew(utf8proc_int32_t c) {
+  return c < 0x300 || (c >= 0x370 && c <= 0x482) || (c >= 0x1100 && c <= 0x1112) ||
+         (c >= 0x3041 && c <= 0x3096) || (c >= 0x30A1 && c <= 0x30FA) || (c >= 0x3400 && c <= 0x9FFF) ||
+         (c >= 0x1F000 && c <= 0x2FFFF);
+}
+
+// Orders and composes decomposed text, and empties it.
+void finish_segment(std::vector<utf8proc_int32_t>& points, bool compose, BoundedText& out) {
+  order_marks(points);
+  utf8proc_ssize_t length = static_cast<utf8proc_ssize_t>(points.size());
+  if (compose) {
+    length = utf8proc_normalize_utf32(points.data(), length,
+                                      static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+    if (length < 0) throw FrontError(FrontErrorCode::internal, utf8proc_errmsg(length));
+  }
+  std::string text;
+  for (utf8proc_ssize_t i = 0; i < length; ++i) append_utf8(text, static_cast<uint32_t>(points[i]));
+  out.append(text);
+  points.clear();
+}
+
+}  // namespace
+
+void normalize(std::string_view text, NormalForm form, BoundedText& out) {
+  out.reserve(text.size());
+  if (is_ascii(text)) return out.append(text);
   const bool compose = form == NormalForm::nfc || form == NormalForm::nfkc;
   const bool compatible = form == NormalForm::nfkc || form == NormalForm::nfkd;
   const auto decompose = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE |
                                                         (compatible ? UTF8PROC_COMPAT : 0));
   std::vector<utf8proc_int32_t> points;
-  points.reserve(text.size());
   std::array<utf8proc_int32_t, 64> parts;
   int boundary = 0;
   for (size_t i = 0; i < text.size();) {
@@ -84,35 +121,24 @@ std::string normalize(std::string_view text, NormalForm form) {
       throw FrontError(FrontErrorCode::internal,
                        "utf8proc could not decompose U+" + std::to_string(c.code_point));
     }
+    if (points.size() >= kSegment && n > 0 && begins_anew(parts[0])) finish_segment(points, compose, out);
     points.insert(points.end(), parts.begin(), parts.begin() + n);
   }
-  order_marks(points);
-  utf8proc_ssize_t length = static_cast<utf8proc_ssize_t>(points.size());
-  if (compose) {
-    length = utf8proc_normalize_utf32(points.data(), length,
-                                      static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
-    if (length < 0) throw FrontError(FrontErrorCode::internal, utf8proc_errmsg(length));
-  }
-  std::string out;
-  out.reserve(text.size());
-  for (utf8proc_ssize_t i = 0; i < length; ++i) append_utf8(out, static_cast<uint32_t>(points[i]));
-  return out;
+  finish_segment(points, compose, out);
 }
 
-std::vector<size_t> grapheme_sizes(std::string_view text) {
-  std::vector<size_t> sizes;
-  utf8proc_int32_t state = 0, previous = 0;
-  for (size_t i = 0; i < text.size();) {
-    const Utf8Char c = read_utf8(text.substr(i, 4));
+// utf8proc's state carries over a break, so each pair of neighbours is asked about once: the one at the start
+// of a cluster was, when the cluster before it ended.
+std::string_view GraphemeReader::next() {
+  const size_t begin = end_;
+  while (end_ < text_.size()) {
+    const Utf8Char c = read_utf8(text_.substr(end_, 4));
     const auto point = static_cast<utf8proc_int32_t>(c.code_point);
-    if (i == 0 || utf8proc_grapheme_break_stateful(previous, point, &state)) {
-      sizes.push_back(0);
-    }
-    sizes.back() += c.length;
-    previous = point;
-    i += c.length;
+    if (end_ > begin && utf8proc_grapheme_break_stateful(previous_, point, &state_)) break;
+    previous_ = point;
+    end_ += c.length;
   }
-  return sizes;
+  return text_.substr(begin, end_ - begin);
 }
 
 }  // namespace ete::front

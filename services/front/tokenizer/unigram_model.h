@@ -12,7 +12,9 @@
 namespace ete::front {
 
 // The unigram language model (Kudo 2018): the segmentation of highest total score, by Viterbi's algorithm; of
-// equal ones the one whose last piece begins first. O(n times the longest piece).
+// equal ones the one whose last piece begins first. O(n times the longest piece) in time. The lattice is kept
+// in windows that end where no piece crosses; a text without such a place (a run of one letter) takes 4 bytes
+// a byte.
 class UnigramModel : public Model {
  public:
   static constexpr double kUnknownPenalty = 10.0;  // unk_score is this much below the lowest score
@@ -34,20 +36,18 @@ class UnigramModel : public Model {
 
   UnigramModel(const std::vector<Piece>& pieces, const Options& options);
 
-  void encode(std::string_view word, std::vector<int32_t>& ids) const override;
+  void encode(std::string_view word, EncodeWatch& watch, std::vector<int32_t>& ids) const override;
 
  private:
-  struct Node {
-    double score = 0;  // of the best path that ends here
-    int32_t id = -1;   // its last piece; -1: not reached
-    uint32_t begin = 0;
-  };
-  void viterbi(std::string_view word, std::vector<Node>& nodes) const;
+  struct Lattice;
+
   int32_t find(std::string_view text) const;
-  void add_unknown(std::string_view run, std::vector<int32_t>& reversed) const;
+  void add_unknown(std::string_view run, std::vector<int32_t>& ids) const;
 
   ByteTrie trie_;
-  std::vector<double> scores_;  // [pieces]
+  std::vector<double> scores_;     // [pieces]
+  std::vector<uint32_t> lengths_;  // [pieces], bytes
+  size_t longest_ = 4;             // bytes of a piece, or of an unknown character
   Options options_;
 };
 
