@@ -17,7 +17,9 @@ std::unique_ptr<Ops> make_ops_for(Device& device, const ParsedOptions& options) 
                              .family = options.kernels,
                              .host_threads = threads_of(options.raw.threads)});
   } catch (const Error& error) {
-    throw Error(error.code(), std::string("--kernels, --math: ") + error.what());
+    const std::string what = error.what();
+    const bool names_flag = what.starts_with("kernels: ") || what.starts_with("math: ");
+    throw Error(error.code(), (names_flag ? "--" : "--kernels, --math: ") + what);
   }
 }
 

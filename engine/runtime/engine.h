@@ -32,7 +32,7 @@ struct EngineOptions {
   std::string weights = "auto";
   int max_sessions = 16;
   int64_t context = -1;   // positions a session; -1: the model's
-  int64_t chunk = -1;     // prompt rows a pass
+  int64_t chunk = -1;     // prompt rows a pass, rounded up to a multiple of 64
   double host_share = 0;  // 0..1; -1: auto
   int threads = 0;        // 0: the machine's cores
   std::vector<std::string> accept_unknown;
@@ -117,7 +117,7 @@ class SessionListener {
 struct EngineStatus {
   int sessions = 0;
   int queued = 0;
-  uint64_t passes = 0;
+  uint64_t passes = 0;  // that are done
   uint64_t decode_rows = 0;
   uint64_t prefill_rows = 0;
   uint64_t kv_bytes = 0;  // host and device bytes now held by sessions

@@ -50,10 +50,11 @@ void EngineImpl::open_session(OpenCommand& command) {
   sessions_[command.id] = std::move(session);
 }
 
-// Gives the session the forked one's first positions; returns how many.
+// Gives the session the forked one's first positions; returns how many. A pass that carries rows of the
+// forked one writes past its length only, so what is shared is at rest.
 int64_t EngineImpl::share_fork(const OpenRequest& request, EngineSession* session) {
   const EngineSession* parent = find(request.fork_of);
-  if (parent == nullptr) {
+  if (parent == nullptr || parent->leaving) {
     throw Error(ErrorCode::not_found, "fork_of: session " + std::to_string(request.fork_of) + " is not live");
   }
   const int64_t length = request.fork_position == -1 ? parent->length : request.fork_position;
@@ -68,12 +69,11 @@ int64_t EngineImpl::share_fork(const OpenRequest& request, EngineSession* sessio
 
 void EngineImpl::process(StepCommand& command) {
   EngineSession* session = find(command.id);
-  if (session == nullptr) return;  // it ended, and its listener knows
+  if (session == nullptr || session->leaving) return;  // its listener knows, or does not want to
   try {
     submit_step(*session, command);
   } catch (const std::exception& exception) {
-    const Error error = as_error(exception);
-    end_session(command.id, &error);
+    leave(command.id, as_error(exception));
   }
 }
 
@@ -118,7 +118,7 @@ void EngineImpl::process(FetchCommand& command) {
     command.done({}, &error);
   };
   const EngineSession* session = find(command.id);
-  if (session == nullptr) {
+  if (session == nullptr || session->leaving) {
     return refuse(ErrorCode::not_found, "fetch_row: session " + std::to_string(command.id) + " is not live");
   }
   if (session->busy) return refuse(ErrorCode::failed_precondition, "fetch_row: a step is under way");
@@ -133,8 +133,9 @@ void EngineImpl::process(FetchCommand& command) {
 }
 
 void EngineImpl::process(CloseCommand& command) {
-  const Error cancelled(ErrorCode::cancelled, "the session was closed");
-  end_session(command.id, command.quiet ? nullptr : &cancelled);
+  std::optional<Error> told;
+  if (!command.quiet) told = Error(ErrorCode::cancelled, "the session was closed");
+  leave(command.id, told);
 }
 
 }  // namespace ete

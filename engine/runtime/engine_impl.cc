@@ -114,7 +114,9 @@ void EngineImpl::warm_up() {
                                     .decode_ids = {&id, decode_rows},
                                     .wanted = &wanted,
                                     .results = results}};
+  const double start_ms = now_ms();
   runner_->run(pass, *this);
+  scheduler_.note_few_rows(now_ms() - start_ms);
 }
 
 EngineStatus EngineImpl::status() const {
@@ -154,30 +156,28 @@ void EngineImpl::submit(Command command) {
 
 void EngineImpl::loop() {
   for (;;) {
-    take_commands();
     process_commands();
-    update_status();
-    bool slots_full = false;
+    uint64_t slots_seen = 0;
     {
       std::lock_guard lock(mutex_);
       if (stopping_) break;
-      slots_full = slots_full_generation_ == slots_generation_;
+      slots_seen = slots_full_generation_;
     }
-    const PassDecision decision = scheduler_.decide(now_ms(), slots_full);
+    const PassDecision decision = scheduler_.decide(now_ms(), slots_seen == slots_generation_);
     if (decision.shares.empty()) {
-      wait(decision.wake_at_ms);
+      wait(decision.wake_at_ms, slots_seen);
     } else {
       run_pass(decision.shares);
     }
   }
-  const Error cancelled(ErrorCode::cancelled, "the engine is stopping");
+  const Error cancelled(ErrorCode::cancelled, kStopping);
   while (!sessions_.empty()) end_session(sessions_.begin()->first, &cancelled);
 }
 
-void EngineImpl::wait(std::optional<double> wake_at_ms) {
+// slots_seen: what the decision to wait rests on. Slots that have become full since end the wait at once.
+void EngineImpl::wait(std::optional<double> wake_at_ms, uint64_t slots_seen) {
   std::unique_lock lock(mutex_);
-  const uint64_t seen = slots_full_generation_;
-  const auto woken = [&] { return !queue_.empty() || stopping_ || slots_full_generation_ != seen; };
+  const auto woken = [&] { return !queue_.empty() || stopping_ || slots_full_generation_ != slots_seen; };
   if (!wake_at_ms) {
     changed_.wait(lock, woken);
     return;
@@ -195,18 +195,18 @@ void EngineImpl::update_status() {
   status_ = counters_;
 }
 
-void EngineImpl::take_commands() {
-  std::lock_guard lock(mutex_);
-  for (Command& command : queue_) pending_.push_back(std::move(command));
-  queue_.clear();
-}
-
+// Between passes and at the boundaries within one, in the order of arrival. What a running pass uses of a
+// session stays untouched: see leave().
 void EngineImpl::process_commands() {
   std::vector<Command> commands;
-  commands.swap(pending_);
+  {
+    std::lock_guard lock(mutex_);
+    commands.swap(queue_);
+  }
   for (Command& command : commands) {
     std::visit([this](auto& held) { process(held); }, command);
   }
+  update_status();
 }
 
 EngineSession* EngineImpl::find(SessionId id) {
@@ -214,12 +214,26 @@ EngineSession* EngineImpl::find(SessionId id) {
   return found == sessions_.end() ? nullptr : found->second.get();
 }
 
+// Ends the session now or, where the running pass uses its memory, as soon as the pass has dropped it.
+void EngineImpl::leave(SessionId id, const std::optional<Error>& error) {
+  EngineSession* session = find(id);
+  if (session == nullptr || session->leaving) return;
+  session->leaving = EngineSession::Leaving{error};
+  if (PassSession* part = in_pass(id)) {
+    part->cancelled = true;
+  } else {
+    end_session(id, nullptr);
+  }
+}
+
+// Nothing uses its memory any more. How it was to leave goes before what happened since.
 void EngineImpl::end_session(SessionId id, const Error* error) {
   const auto found = sessions_.find(id);
   if (found == sessions_.end()) return;
   const std::unique_ptr<EngineSession> session = std::move(found->second);
   sessions_.erase(found);
   scheduler_.close(id);
+  if (session->leaving) error = session->leaving->error ? &*session->leaving->error : nullptr;
   if (error != nullptr) session->listener->on_error(*error);
 }
 

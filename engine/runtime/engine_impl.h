@@ -47,6 +47,8 @@ PreparedModel prepare_model(const EngineOptions& options);
 PreparedModel prepare_model(const EngineOptions& options, std::unique_ptr<Device> device,
                             std::unique_ptr<Ops> ops);
 
+constexpr const char* kStopping = "the engine is stopping";
+
 // What is no Error of ours is a lack of memory or a fault: it ends the session, not the engine.
 Error as_error(const std::exception& exception);
 
@@ -97,8 +99,7 @@ class EngineImpl final : public Engine, private PassHooks {
 
   void submit(Command command);
   void loop();
-  void wait(std::optional<double> wake_at_ms);
-  void take_commands();
+  void wait(std::optional<double> wake_at_ms, uint64_t slots_seen);
   void process_commands();
   void process(OpenCommand& command);
   void process(StepCommand& command);
@@ -122,11 +123,22 @@ class EngineImpl final : public Engine, private PassHooks {
   PassSession* in_pass(SessionId id);
 
   EngineSession* find(SessionId id);
+  void leave(SessionId id, const std::optional<Error>& error);
   void end_session(SessionId id, const Error* error);
   void update_status();
   double now_ms() const { return std::chrono::duration<double, std::milli>(Clock::now() - epoch_).count(); }
 
-  // In the order of making; destruction is the reverse.
+  // In the order of making; destruction is the reverse. What callers and the device's streams touch comes
+  // first: a notice of the copy stream may be on its way when the streams are ended.
+  std::atomic<SessionId> next_id_{1};
+  mutable std::mutex mutex_;  // guards the rest of this group
+  std::condition_variable changed_;
+  std::vector<Command> queue_;
+  bool stopping_ = false;
+  uint64_t slots_full_generation_ = 0;
+  EngineStatus status_;
+  std::optional<Error> fatal_;  // written by the engine thread only
+
   Clock::time_point epoch_ = Clock::now();
   ModelFiles files_;
   Plan plan_;
@@ -146,19 +158,9 @@ class EngineImpl final : public Engine, private PassHooks {
   // Of the engine thread.
   Scheduler scheduler_;
   std::unordered_map<SessionId, std::unique_ptr<EngineSession>> sessions_;
-  std::vector<Command> pending_;  // taken from the queue, not yet acted on
-  std::vector<PassSession> pass_;
+  std::vector<PassSession> pass_;  // empty between passes
   uint64_t slots_generation_ = 0;
   EngineStatus counters_;
-
-  std::atomic<SessionId> next_id_{1};
-  mutable std::mutex mutex_;  // guards the rest
-  std::condition_variable changed_;
-  std::vector<Command> queue_;
-  bool stopping_ = false;
-  uint64_t slots_full_generation_ = 0;
-  EngineStatus status_;
-  std::optional<Error> fatal_;  // written by the engine thread only
 
   std::thread thread_;
 };

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <string>
-#include <unordered_set>
 #include <utility>
 
 #include "engine/runtime/engine_impl.h"
@@ -23,12 +22,14 @@ void EngineImpl::run_pass(const std::vector<PassShare>& shares) {
           std::chrono::duration<double, std::milli>(start - session.submitted).count();
     }
   }
+  update_status();  // of what was reserved
   const double start_ms = now_ms();
   try {
     runner_->run(pass_, *this);
     arena_->check();
-  } catch (const std::exception& error) {
-    fail_pass(Error(ErrorCode::internal, std::string("pass: ") + error.what()));
+  } catch (const std::exception& exception) {
+    const Error error = as_error(exception);
+    fail_pass(Error(error.code(), std::string("pass: ") + error.what()));
   }
   finish_pass(admitted, start_ms, now_ms());
 }
@@ -78,6 +79,11 @@ bool EngineImpl::add_to_pass(const PassShare& share) {
 }
 
 void EngineImpl::finish_pass(const std::vector<PassShare>& shares, double start_ms, double end_ms) {
+  at_boundary();  // what came since the last one came before the results
+  for (const PassSession& part : pass_) {
+    const EngineSession* session = find(part.id);
+    if (session != nullptr && session->leaving) end_session(part.id, nullptr);
+  }
   scheduler_.pass_done(shares, start_ms, end_ms);
   watch_slots();
   counters_.passes += 1;
@@ -124,13 +130,15 @@ void EngineImpl::deliver(EngineSession& session) {
   session.listener->on_result(std::move(session.result));
 }
 
-// From here on the slots count as full when the copies that are under way now are done.
+// From here on the slots count as full when the copies that are under way now are done. A pass that copied
+// nothing, all its sessions being cancelled, is told so at once, while the notice of the one before may still
+// be on its way: that one must not take back what is known since.
 void EngineImpl::watch_slots() {
   const uint64_t generation = ++slots_generation_;
   const auto full = [this, generation] {
     {
       std::lock_guard lock(mutex_);
-      slots_full_generation_ = generation;
+      slots_full_generation_ = std::max(slots_full_generation_, generation);
     }
     changed_.notify_one();
   };
@@ -143,41 +151,20 @@ PassSession* EngineImpl::in_pass(SessionId id) {
   return found == pass_.end() ? nullptr : &*found;
 }
 
-// Cancels what is to be cancelled and answers what costs nothing; the rest waits for the end of the pass.
-// Commands of one session keep their order: once one of them waits, so do those after it.
 void EngineImpl::at_boundary() {
-  take_commands();
+  process_commands();
+  bool stopping = false;
   {
     std::lock_guard lock(mutex_);
-    if (stopping_) {
-      for (PassSession& part : pass_) part.cancelled = true;
-    }
+    stopping = stopping_;
   }
-  std::vector<Command> left;
-  std::unordered_set<SessionId> held_up;
-  for (Command& command : pending_) {
-    const SessionId id = std::visit([](const auto& held) { return held.id; }, command);
-    if (const auto* close = std::get_if<CloseCommand>(&command); close != nullptr && in_pass(id) != nullptr) {
-      in_pass(id)->cancelled = true;
-    } else if (auto* fetch = std::get_if<FetchCommand>(&command);
-               fetch != nullptr && in_pass(id) == nullptr && !held_up.contains(id)) {
-      process(*fetch);
-      continue;
-    }
-    held_up.insert(id);
-    left.push_back(std::move(command));
-  }
-  pending_ = std::move(left);
+  if (!stopping) return;
+  for (const PassSession& part : pass_) leave(part.id, Error(ErrorCode::cancelled, kStopping));
 }
 
-// The session's close command, still pending, says whether its listener is to know.
 void EngineImpl::dropped(SessionId id) {
-  for (Command& command : pending_) {
-    auto* close = std::get_if<CloseCommand>(&command);
-    if (close == nullptr || close->id != id) continue;
-    process(*close);
-    return update_status();
-  }
+  end_session(id, nullptr);
+  update_status();
 }
 
 }  // namespace ete

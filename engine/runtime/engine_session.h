@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -72,6 +73,13 @@ struct EngineSession {
   StepResult result;
   Clock::time_point submitted;
   bool started = false;
+
+  // Set while a pass still uses the session's memory: it ends as soon as that is over, with this error or,
+  // when it was closed quietly, with none.
+  struct Leaving {
+    std::optional<Error> error;
+  };
+  std::optional<Leaving> leaving;
 
   float* keep = nullptr;  // where the rows of the work under way go
   KeptRows kept;

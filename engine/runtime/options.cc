@@ -14,7 +14,7 @@ constexpr int kMaxSlots = 1024;
 constexpr int kMaxSessions = 1024;
 constexpr int kMaxThreads = 1024;
 constexpr int64_t kMaxChunk = 16384;
-constexpr int64_t kChunkUnit = 64;
+constexpr int64_t kChunkUnit = 64;  // positions at which a chunk ends
 constexpr uint64_t kMinLinkLimit = uint64_t{1} << 20;
 
 [[noreturn]] void refuse(const std::string& flag, const std::string& value, const std::string& accepted) {
@@ -94,11 +94,10 @@ void parse_numbers(const EngineOptions& options, ParsedOptions* parsed) {
     parsed->context = options.context;
   }
   if (options.chunk != -1) {
-    if (options.chunk < kChunkUnit || options.chunk > kMaxChunk || options.chunk % kChunkUnit != 0) {
-      refuse("--chunk", std::to_string(options.chunk),
-             "a multiple of 64 from 64 to " + std::to_string(kMaxChunk));
+    if (options.chunk < 1 || options.chunk > kMaxChunk) {
+      refuse("--chunk", std::to_string(options.chunk), "auto, or 1 to " + std::to_string(kMaxChunk));
     }
-    parsed->chunk = options.chunk;
+    parsed->chunk = (options.chunk + kChunkUnit - 1) / kChunkUnit * kChunkUnit;
   }
   if (options.host_share != -1) {
     if (!(options.host_share >= 0 && options.host_share <= 1)) {
@@ -111,7 +110,7 @@ void parse_numbers(const EngineOptions& options, ParsedOptions* parsed) {
   }
   if (options.threads < 0 || options.threads > kMaxThreads) {
     refuse("--threads", std::to_string(options.threads),
-           "0 (the machine's cores) to " + std::to_string(kMaxThreads));
+           "1 to " + std::to_string(kMaxThreads) + ", or none for the machine's cores");
   }
   if (options.link_limit != 0 && options.link_limit < kMinLinkLimit) {
     refuse("--link-limit", std::to_string(options.link_limit), "at least 1M bytes a second");

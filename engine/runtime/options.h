@@ -19,7 +19,7 @@ struct ParsedOptions {
   std::optional<int64_t> resident_layers;  // none: auto; -1: all
   std::optional<int> slots;
   std::optional<int64_t> context;
-  std::optional<int64_t> chunk;
+  std::optional<int64_t> chunk;      // rounded up to a multiple of 64
   std::optional<double> host_share;  // none: auto
   std::optional<Math> math;          // none: the device's default
   KernelFamily kernels = KernelFamily::automatic;

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <exception>
 #include <functional>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -14,14 +14,14 @@ namespace ete {
 
 namespace {
 
-// The engine thread runs ahead of the device by two stretches of about this long, so that a cancelled session
-// leaves soon and a fast pass is not held up by a wait a layer.
-constexpr double kStretchMs = 4.0;
-
-// Says in the error what was being done.
+// Says in the error what was being done; its code stays.
 void named(const char* what, const std::function<void()>& call) {
   try {
     call();
+  } catch (const Error& error) {
+    throw Error(error.code(), std::string(what) + ": " + error.what());
+  } catch (const std::bad_alloc&) {
+    throw Error(ErrorCode::resource_exhausted, std::string(what) + ": no memory is left");
   } catch (const std::exception& error) {
     throw Error(ErrorCode::internal, std::string(what) + ": " + error.what());
   }
@@ -53,15 +53,21 @@ PassRunner::PassRunner(const PassParts& parts, const Placement& placement, Devic
 }
 
 void PassRunner::run(std::vector<PassSession>& sessions, PassHooks& hooks) {
-  const bool has_prefill = std::any_of(sessions.begin(), sessions.end(), [](const PassSession& session) {
-    return !session.prefill_ids.empty();
-  });
+  bool has_prefill = false;
+  int64_t rows = 0;
+  for (const PassSession& session : sessions) {
+    has_prefill = has_prefill || !session.prefill_ids.empty();
+    rows += session.rows();
+  }
   try {
     const auto start = std::chrono::steady_clock::now();
     named("computing", [&] { submit(sessions, hooks); });
     finish();
     const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
-    layer_ms_[has_prefill ? 1 : 0] = std::max(elapsed.count(), 1e-3) / static_cast<double>(layers_);
+    // What a pass took whose rows left on the way says nothing of a whole one.
+    if (rows_.rows == rows) {
+      pace_.note(has_prefill, rows, std::max(elapsed.count(), 1e-3) / static_cast<double>(layers_));
+    }
   } catch (...) {
     // Memory of this pass may be freed as soon as this returns.
     drain();
@@ -179,13 +185,15 @@ void PassRunner::embed() {
 // False when no row was left.
 bool PassRunner::forward_layers(std::vector<PassSession>& sessions, PassHooks& hooks) {
   Stream& compute = *parts_.streams.compute;
-  const double stretch = std::round(kStretchMs / layer_ms_[rows_.prefill_segments.empty() ? 0 : 1]);
-  const auto boundary_every = static_cast<int64_t>(std::clamp(stretch, 1.0, static_cast<double>(layers_)));
+  const bool has_prefill = !rows_.prefill_segments.empty();
+  const int64_t boundary_every = pace_.layers_per_stretch(has_prefill, rows_.rows, layers_);
+  const bool one_by_one = pace_.one_by_one(has_prefill, rows_.rows);
   size_t boundaries = 0;
   for (int64_t layer = 0; layer < layers_; ++layer) {
     if (layer % boundary_every == 0) {
       Event& boundary = *boundary_[boundaries++ % 2];
-      if (boundaries > 2) boundary.synchronize();
+      if (one_by_one) boundary.record(compute);
+      if (one_by_one || boundaries > 2) boundary.synchronize();
       hooks.at_boundary();
       drop_cancelled(sessions, hooks);
       if (rows_.rows == 0) return false;

@@ -8,6 +8,7 @@
 #include "engine/device/device.h"
 #include "engine/device/device_arena.h"
 #include "engine/models/model.h"
+#include "engine/runtime/pass_pace.h"
 #include "engine/runtime/planner.h"
 #include "engine/runtime/vocabulary_stage.h"
 #include "engine/state/kv_store.h"
@@ -109,9 +110,7 @@ class PassRunner {
   int64_t max_rows_;
   PassRows rows_;
   std::vector<Span> spans_;  // decode rows first
-  // Of the last pass without prefill rows and of the last with some: they take very different times.
-  double layer_ms_[2] = {kUnknownMs, kUnknownMs};
-  static constexpr double kUnknownMs = 1e9;
+  PassPace pace_;
   std::unique_ptr<Event> boundary_[2];
 };
 

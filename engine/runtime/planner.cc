@@ -6,6 +6,7 @@
 
 #include "engine/base/check.h"
 #include "engine/runtime/byte_text.h"
+#include "engine/runtime/engine_session.h"
 #include "engine/runtime/vocabulary_stage.h"
 
 namespace ete {
@@ -17,6 +18,7 @@ constexpr int64_t kChunkChoices[] = {512, 256, 128, 64};
 constexpr size_t kLogitsTarget = size_t{16} << 20;  // bytes of logits at a time
 constexpr int64_t kMinHeadRows = 16;
 constexpr int64_t kMaxHeadRows = 64;
+constexpr uint64_t kMaxKvBytes = uint64_t{1} << 60;
 
 class Planner {
  public:
@@ -65,7 +67,7 @@ class Planner {
     const auto row = static_cast<size_t>(c.vocab_size) * sizeof(float);
     p.head_rows = std::clamp(static_cast<int64_t>(kLogitsTarget / row), kMinHeadRows, kMaxHeadRows);
     p.chunk = options_.chunk.value_or(kChunkChoices[0]);
-    if (options_.chunk) return;
+    if (options_.chunk) return note_chunk();
     for (const int64_t chunk : kChunkChoices) {
       p.chunk = chunk;
       if (activation_bytes(chunk) <= budget() / 4) break;
@@ -75,7 +77,14 @@ class Planner {
   size_t workspace_bytes(int64_t chunk) const {
     const ModelConfig& c = in_.config;
     const int64_t cols = std::max({c.hidden_size, c.intermediate_size, c.num_attention_heads * c.head_dim});
+    if (!in_.workspace_bytes) return 0;
     return in_.workspace_bytes(chunk + result_.placement.decode_rows, cols);
+  }
+
+  void note_chunk() {
+    const int64_t asked = options_.raw.chunk;
+    if (asked == *options_.chunk) return;
+    note("--chunk " + std::to_string(asked) + ": rounded up to " + std::to_string(*options_.chunk));
   }
 
   size_t activation_bytes(int64_t chunk) const {
@@ -95,11 +104,7 @@ class Planner {
       slot_bytes_ = std::max(slot_bytes_, DeviceArena::padded(streamed_bytes_.back()));
     }
     for (const size_t bytes : resident_bytes_) all_resident_ += bytes;
-    const KvLayout kv = kv_layout(in_.config, options_.kv_type);
-    const auto pages = static_cast<uint64_t>((result_.placement.context + kKvTile - 1) / kKvTile);
-    kv_page_bytes_ = kv.page_bytes() * in_.weights.layers.size();
-    kv_session_ = pages * kv_page_bytes_;
-    kv_all_ = kv_session_ * static_cast<uint64_t>(options_.raw.max_sessions);
+    measure_kv();
   }
 
   // Embedding, lm_head and final norm where the device reads them.
@@ -132,6 +137,24 @@ class Planner {
         has_budget()) {
       fixed_ += vocabulary_bytes(VocabularyPlace::device);
     }
+  }
+
+  // kMaxKvBytes leaves room for sums: no figure that is made of these wraps around.
+  void measure_kv() {
+    const auto pages = static_cast<uint64_t>((result_.placement.context + kKvTile - 1) / kKvTile);
+    const auto sessions = static_cast<uint64_t>(options_.raw.max_sessions);
+    const bool fits = !__builtin_mul_overflow(kv_layout(in_.config, options_.kv_type).page_bytes(),
+                                              in_.weights.layers.size(), &kv_page_bytes_) &&
+                      !__builtin_mul_overflow(pages, kv_page_bytes_, &kv_session_) &&
+                      !__builtin_mul_overflow(kv_session_, sessions, &kv_all_) && kv_all_ <= kMaxKvBytes;
+    if (fits) return;
+    const uint64_t positions =
+        kMaxKvBytes / sessions / std::max<uint64_t>(kv_page_bytes_, 1) * static_cast<uint64_t>(kKvTile);
+    throw Error(ErrorCode::resource_exhausted,
+                "--context, --max-sessions: " + std::to_string(sessions) + " sessions of " +
+                    std::to_string(result_.placement.context) + " positions need more KV cache than the " +
+                    byte_text(kMaxKvBytes) + " that any machine could have: --context " +
+                    std::to_string(positions) + " would be the most to plan with");
   }
 
   // The least that the layers need of the device.
@@ -271,7 +294,10 @@ class Planner {
         note("every layer is resident: --host-share has nothing to act on");
       if (options_.raw.link_limit > 0) note("every layer is resident: --link-limit has nothing to act on");
     }
-    if (!options_.host_share) note("--host-share auto: 0");
+    if (!options_.host_share) {
+      note(
+          "--host-share auto: 0, since nothing has measured what the host's threads would add; give a share");
+    }
   }
 
   void lay_out_store() {
@@ -335,11 +361,19 @@ class Planner {
     plan.activation_bytes = activation_bytes(p.chunk);
     const uint64_t kv_peak = std::min(kv_all_, p.kv_budget);
     const bool kv_is_device = p.kv_space == MemorySpace::device;
-    const uint64_t at_home = in_.device.shares_host_memory ? plan.resident_bytes : 0;
+    // What a device that shares the host's memory reads at home stands for what another would hold itself.
+    uint64_t at_home = in_.device.shares_host_memory ? plan.resident_bytes : 0;
+    if (in_.device.shares_host_memory && on_device) at_home += vocabulary_bytes(VocabularyPlace::device);
     plan.peak_device_bytes = at_home + p.arena_bytes + (kv_is_device ? kv_peak : 0);
-    plan.peak_host_bytes = plan.home_bytes + (kv_is_device ? 0 : kv_peak);
+    plan.peak_host_bytes = plan.home_bytes + kept_rows_bytes() + (kv_is_device ? 0 : kv_peak);
     if (in_.device.shares_host_memory) plan.peak_host_bytes += p.arena_bytes + (kv_is_device ? kv_peak : 0);
     plan.bytes_by_format = bytes_by_format(in_.weights);
+  }
+
+  // Whole rows of logits that stay for fetch_row, and as many that are on their way to callers.
+  uint64_t kept_rows_bytes() const {
+    return 2 * static_cast<uint64_t>(options_.raw.max_sessions * KeptRows::kMaxRows * in_.config.vocab_size) *
+           sizeof(float);
   }
 
   const PlanInput& in_;

@@ -37,9 +37,15 @@ struct PassDecision {
 //
 // Gather: since each pass costs every weight, the next one waits until every session of the last has stepped
 // or closed, or until both the slots are full again and 5 % of the last pass has gone by. A session that was
-// alone never waits. Prefill takes turns: the sessions' rows of one pass add up to at most one chunk, and
-// whoever has had a part of its prompt done goes to the end. A part that does not end its prompt ends at a
-// multiple of 64 positions.
+// alone never waits.
+//
+// A prompt that is alone in a pass gets a chunk. Where others are in it, prompts together get few rows, so
+// that those who want a token need not wait for whole chunks of somebody else's prompt: kSharedRows, or as
+// many as take no longer than the pass takes without them (where weights are streamed, a chunk costs little
+// more than a row). Of these the prompt whose turn it is gets 64 positions, then the shortest gets what it
+// can use: a short prompt does not wait for a long one, and a long one goes on however many short ones come.
+// Whoever has had a part done goes to the end. A part that does not end its prompt ends at a multiple of 64
+// positions.
 class Scheduler {
  public:
   explicit Scheduler(const SchedulerLimits& limits) : limits_(limits) {}
@@ -60,14 +66,23 @@ class Scheduler {
 
   // slots_full: no copy of streamed layers is under way.
   PassDecision decide(double now_ms, bool slots_full) const;
+  // How long a pass of a few rows takes, from a pass that no session was in.
+  void note_few_rows(double ms) { few_rows_ms_ = ms; }
   // The pass of these shares ended; sessions that were closed meanwhile are skipped.
   void pass_done(const std::vector<PassShare>& shares, double start_ms, double end_ms);
 
  private:
   static constexpr double kGatherShare = 0.05;
   static constexpr int64_t kAlignment = 64;  // positions
+  static constexpr int64_t kSharedRows = 128;
+  static constexpr int64_t kFewRows = 16;
 
   int64_t prefill_take(const Session& session, int64_t room) const;
+  int64_t shared_rows() const;
+  void share_decode_rows(PassDecision* decision, int64_t* room) const;
+  void share_prompt_rows(PassDecision* decision, int64_t decode_room) const;
+  std::vector<int64_t> prompt_takes(const std::vector<const Session*>& prompts, int64_t room) const;
+  void measure(const std::vector<PassShare>& shares, double duration_ms);
   void make_due(Session& session);
   void admit_waiting();
 
@@ -79,6 +94,8 @@ class Scheduler {
   std::unordered_set<SessionId> expected_;  // of the last pass, still awaiting their token
   double last_end_ms_ = 0;
   double last_duration_ms_ = 0;
+  double few_rows_ms_ = 0;    // of the last pass with few rows; 0: not known
+  double prompt_row_ms_ = 0;  // what a prompt row added to the last pass with many; 0: not known
 };
 
 }  // namespace ete

@@ -50,9 +50,13 @@ void GenerateCall::encode_in_pool(std::shared_ptr<Start> start) {
   const size_t bytes = start->request.text().size();
   const auto run = [self = shared_from_this(), start = std::move(start)](bool wanted) {
     std::optional<FrontError> error;
-    try {
+    const auto require = [](bool wanted) {
       if (!wanted) throw FrontError(FrontErrorCode::cancelled, "the client is gone, or its deadline passed");
-      start->valid.prompt_ids = encode_prompt(start->request, *start->model);
+    };
+    try {
+      require(wanted);
+      start->valid.prompt_ids =
+          encode_prompt(start->request, *start->model, [&] { require(self->wanted()); });
     } catch (const FrontError& caught) {
       error = caught;
     } catch (const std::exception& caught) {

@@ -5,6 +5,7 @@
 #include <limits>
 #include <random>
 #include <string>
+#include <utility>
 
 #include "services/common/process.h"
 #include "services/front/limits.h"
@@ -222,8 +223,10 @@ GenerationRequest validate(const v1::GenerateRequest& request, const ServedModel
   return out;
 }
 
-std::vector<int32_t> encode_prompt(const v1::GenerateRequest& request, const ServedModel& model) {
-  const EncodeOptions options{!request.has_add_special() || request.add_special(), request.parse_special()};
+std::vector<int32_t> encode_prompt(const v1::GenerateRequest& request, const ServedModel& model,
+                                   std::function<void()> on_progress) {
+  EncodeOptions options{!request.has_add_special() || request.add_special(), request.parse_special()};
+  options.on_progress = std::move(on_progress);
   std::vector<int32_t> ids = model.tokenizer->encode(request.text(), options);
   if (ids.empty()) {
     refuse("text", quoted(request.text()),

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "ete/v1/generation.pb.h"
@@ -16,8 +17,10 @@ namespace ete::front {
 // and its ids are left to encode_prompt.
 GenerationRequest validate(const v1::GenerateRequest& request, const ServedModel& model);
 
-// The ids of a prompt of text; the costly part, when the text is long.
-std::vector<int32_t> encode_prompt(const v1::GenerateRequest& request, const ServedModel& model);
+// The ids of a prompt of text; the costly part, when the text is long. on_progress is called now and then;
+// what it throws ends the work.
+std::vector<int32_t> encode_prompt(const v1::GenerateRequest& request, const ServedModel& model,
+                                   std::function<void()> on_progress = nullptr);
 
 EncodeOptions validate(const v1::TokenizeRequest& request);
 

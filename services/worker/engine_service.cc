@@ -102,11 +102,12 @@ void EngineService::stop() {
 }
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* EngineService::Session(
-    grpc::CallbackServerContext* /*context*/) {
+    grpc::CallbackServerContext* context) {
   const std::lock_guard lock(mutex_);
   switch (state_) {
     case v1::GetStatusReply::SERVING: {
-      auto stream = std::make_shared<SessionStream>(SessionHost{*engine_, limits_, sessions_, handover_});
+      auto stream =
+          std::make_shared<SessionStream>(SessionHost{*engine_, limits_, sessions_, handover_}, *context);
       stream->start();
       return stream.get();
     }

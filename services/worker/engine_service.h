@@ -34,6 +34,8 @@ class EngineService final
   // Takes no more sessions, waits at most `grace` for those that run, ends the rest with UNAVAILABLE.
   void drain(std::chrono::milliseconds grace);
   void end_sessions(const grpc::Status& status);
+  // Calls of Session that gRPC has not ended.
+  size_t streams() const { return sessions_.size(); }
   // Call once the server has shut down: nothing touches the engine afterwards.
   void stop();
 

@@ -20,6 +20,7 @@ void SessionRegistry::leave(const SessionStream* stream) {
     leaving = std::move(found->second);
     streams_.erase(found);
   }
+  forget_lingering(stream);
   left_.notify_all();
 }
 
@@ -47,6 +48,35 @@ std::vector<std::shared_ptr<SessionStream>> SessionRegistry::all() const {
   std::vector<std::shared_ptr<SessionStream>> streams;
   for (const auto& [key, stream] : streams_) streams.push_back(stream);
   return streams;
+}
+
+size_t SessionRegistry::size() const {
+  const std::lock_guard lock(mutex_);
+  return streams_.size();
+}
+
+std::vector<std::shared_ptr<SessionStream>> SessionRegistry::linger(const SessionStream* stream,
+                                                                    size_t bytes) {
+  // What a call takes beside its replies.
+  constexpr size_t kCallBytes = 16 << 10;
+  std::vector<std::shared_ptr<SessionStream>> abandoned;
+  const std::lock_guard lock(mutex_);
+  if (!streams_.contains(stream) || lingering_of_.contains(stream)) return abandoned;
+  lingering_of_[stream] = lingering_.insert(lingering_.end(), {stream, bytes + kCallBytes});
+  lingering_bytes_ += bytes + kCallBytes;
+  while (lingering_bytes_ > kMaxLingeringBytes && lingering_.size() > 1) {
+    abandoned.push_back(streams_.at(lingering_.front().stream));
+    forget_lingering(lingering_.front().stream);
+  }
+  return abandoned;
+}
+
+void SessionRegistry::forget_lingering(const SessionStream* stream) {
+  const auto found = lingering_of_.find(stream);
+  if (found == lingering_of_.end()) return;
+  lingering_bytes_ -= found->second->bytes;
+  lingering_.erase(found->second);
+  lingering_of_.erase(found);
 }
 
 bool SessionRegistry::wait_empty(std::chrono::milliseconds timeout) const {

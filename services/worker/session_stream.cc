@@ -3,7 +3,6 @@
 #include <grpcpp/impl/codegen/proto_utils.h>
 
 #include <exception>
-#include <new>
 #include <utility>
 
 #include "services/worker/status.h"
@@ -17,6 +16,22 @@ grpc::Status precondition_failed(const std::string& message) {
   return {grpc::StatusCode::FAILED_PRECONDITION, message};
 }
 
+// The arrays of a reply, which are nearly all of it.
+size_t bytes_of(const StepResult& result) {
+  size_t bytes = 0;
+  for (const LogitsRow& row : result.rows) {
+    bytes += row.top_ids.size() * (sizeof(int32_t) + sizeof(float)) +
+             (row.extra_logits.size() + row.full.size()) * sizeof(float);
+  }
+  return bytes;
+}
+size_t bytes_of(const FullRow& row) { return row.logits.size() * sizeof(float); }
+size_t bytes_of(const v1::Opened&) { return 0; }
+
+size_t bytes_of(const std::variant<v1::Opened, StepResult, FullRow>& reply) {
+  return std::visit([](const auto& one) { return bytes_of(one); }, reply);
+}
+
 }  // namespace
 
 void SessionStream::start() {
@@ -28,6 +43,20 @@ bool SessionStream::end(const grpc::Status& status) {
   const bool first = mark_ended(status, false);
   advance();
   return first;
+}
+
+void SessionStream::abandon() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (finished_ || cancelling_) return;
+    cancelling_ = true;
+  }
+  context_.TryCancel();
+  {
+    const std::lock_guard lock(mutex_);
+    cancelling_ = false;
+  }
+  advance();
 }
 
 void SessionStream::OnReadDone(bool ok) {
@@ -73,8 +102,19 @@ void SessionStream::OnDone() { host_.registry.leave(this); }
 void SessionStream::on_result(StepResult result) { reply(std::move(result)); }
 
 void SessionStream::on_error(const Error& error) {
-  if (!mark_ended(to_status(error), false)) return;
+  if (!mark_ended(to_status(named(error)), false)) return;
   host_.handover.post([self = shared_from_this()] { self->advance(); });
+}
+
+// The engine's requests have no names of their own; the proto's fields begin with open's or step's.
+Error SessionStream::named(const Error& error) {
+  if (error.code() != ErrorCode::invalid_argument && error.code() != ErrorCode::not_found) return error;
+  const std::string message = error.what();
+  for (const char* request : {"open", "step", "fetch_row"}) {
+    if (message.starts_with(request)) return error;
+  }
+  const std::lock_guard lock(mutex_);
+  return Error(error.code(), (stepped_ ? "step." : "open.") + message);
 }
 
 grpc::Status SessionStream::handle(const v1::SessionRequest& request) {
@@ -93,6 +133,7 @@ grpc::Status SessionStream::handle(const v1::SessionRequest& request) {
 
 grpc::Status SessionStream::handle_open(const v1::Open& open) {
   OpenRequest request = to_open_request(open, host_.limits);
+  const bool has_prompt = !request.prompt_ids.empty();
   {
     const std::lock_guard lock(mutex_);
     if (ended_) return *ended_;
@@ -103,7 +144,7 @@ grpc::Status SessionStream::handle_open(const v1::Open& open) {
     }
     request_id_ = request.request_id;
     stage_ = Stage::opening;
-    outstanding_ = !request.prompt_ids.empty();
+    outstanding_ = has_prompt;
   }
   SessionId session = 0;
   try {
@@ -119,8 +160,12 @@ grpc::Status SessionStream::handle_open(const v1::Open& open) {
   const std::lock_guard lock(mutex_);
   session_ = session;
   stage_ = Stage::open;
-  // The engine may already have answered.
-  replies_.emplace_front(std::move(opened));
+  // The prompt's result shows that the session was admitted. The engine may already have given it.
+  if (has_prompt && replies_.empty()) {
+    opened_ = std::move(opened);
+  } else {
+    replies_.emplace_front(std::move(opened));
+  }
   return grpc::Status::OK;
 }
 
@@ -128,6 +173,10 @@ grpc::Status SessionStream::handle_step(const v1::Step& step) {
   StepRequest request = to_step_request(step, host_.limits);
   SessionId session = 0;
   if (grpc::Status status = begin("step", session); !status.ok()) return status;
+  {
+    const std::lock_guard lock(mutex_);
+    stepped_ = true;
+  }
   host_.engine.step(session, std::move(request));
   return grpc::Status::OK;
 }
@@ -166,6 +215,7 @@ void SessionStream::reply(Reply reply) {
     const std::lock_guard lock(mutex_);
     if (ended_) return;
     outstanding_ = false;
+    if (opened_) replies_.emplace_back(*std::exchange(opened_, std::nullopt));
     replies_.push_back(std::move(reply));
     if (writing_) return;  // its OnWriteDone goes on with this
   }
@@ -177,23 +227,36 @@ bool SessionStream::mark_ended(const grpc::Status& status, bool send_queued) {
   if (!ended_) {
     ended_ = status;
     send_queued_ = send_queued;
+    if (!send_queued_) replies_.clear();
     return true;
   }
   send_queued_ = send_queued_ && send_queued;
+  if (!send_queued_) replies_.clear();
   return false;
+}
+
+size_t SessionStream::waiting_bytes(const std::lock_guard<std::mutex>&) const {
+  size_t bytes = writing_ ? writing_bytes_ : 0;
+  for (const Reply& reply : replies_) bytes += bytes_of(reply);
+  return bytes;
 }
 
 void SessionStream::close_in_engine() {
   SessionId session = 0;
   std::string request_id;
+  size_t waiting = 0;
   {
     const std::lock_guard lock(mutex_);
     if (!ended_) return;
     std::swap(session, session_);
     std::swap(request_id, request_id_);
+    waiting = waiting_bytes(lock);
   }
   if (!request_id.empty()) host_.registry.release(request_id, this);
-  if (session != 0) host_.engine.close(session);
+  if (session == 0) return;
+  host_.engine.close(session);
+  if (waiting == 0) return;
+  for (const auto& oldest : host_.registry.linger(this, waiting)) oldest->abandon();
 }
 
 void SessionStream::read_next(const std::lock_guard<std::mutex>&) {
@@ -207,7 +270,7 @@ void SessionStream::advance() {
   Reply next;
   {
     const std::lock_guard lock(mutex_);
-    if (writing_ || finished_ || stage_ == Stage::opening) return;
+    if (writing_ || cancelling_ || finished_ || stage_ == Stage::opening) return;
     if (ended_ && !(send_queued_ && !replies_.empty())) {
       finished_ = true;
       replies_.clear();
@@ -218,18 +281,20 @@ void SessionStream::advance() {
     writing_ = true;
     next = std::move(replies_.front());
     replies_.pop_front();
+    writing_bytes_ = bytes_of(next);
     if (reading_paused_) read_next(lock);
   }
   // Nobody else writes or finishes while writing_ is set.
-  if (encode(next)) {
+  if (const grpc::Status encoded = encode(next); encoded.ok()) {
     StartWrite(&write_buffer_);
   } else {
-    mark_ended({grpc::StatusCode::INTERNAL, "the reply could not be encoded"}, false);
+    mark_ended({grpc::StatusCode::INTERNAL, "the reply cannot be encoded: " + encoded.error_message()},
+               false);
     OnWriteDone(true);
   }
 }
 
-bool SessionStream::encode(const Reply& reply) try {
+grpc::Status SessionStream::encode(const Reply& reply) try {
   v1::SessionReply message;
   if (const auto* opened = std::get_if<v1::Opened>(&reply)) {
     *message.mutable_opened() = *opened;
@@ -240,9 +305,9 @@ bool SessionStream::encode(const Reply& reply) try {
   }
   write_buffer_.Clear();
   bool owned = false;
-  return grpc::SerializationTraits<v1::SessionReply>::Serialize(message, &write_buffer_, &owned).ok();
-} catch (const std::bad_alloc&) {
-  return false;
+  return grpc::SerializationTraits<v1::SessionReply>::Serialize(message, &write_buffer_, &owned);
+} catch (const std::exception& error) {
+  return {grpc::StatusCode::INTERNAL, error.what()};
 }
 
 }  // namespace ete::worker

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <grpcpp/server_context.h>
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
@@ -33,17 +34,22 @@ struct SessionHost {
 // the stream.
 //
 // Reading pauses while kMaxQueuedReplies wait to be written, so a client that does not read holds a bounded
-// amount of memory, and slows nobody else. The engine is never called under the mutex.
+// amount of memory, and slows nobody else. The engine counts the sessions, so there is a bounded number of
+// them; once this one has ended, the registry bounds what such calls hold together. Neither the engine nor
+// gRPC's cancellation is ever called under the mutex.
 class SessionStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                             public SessionListener,
                             public std::enable_shared_from_this<SessionStream> {
  public:
-  explicit SessionStream(const SessionHost& host) : host_(host) {}
+  SessionStream(const SessionHost& host, grpc::CallbackServerContext& context)
+      : host_(host), context_(context) {}
 
   // Enters the registry and reads the first message.
   void start();
   // Closes the session in the engine and finishes the call. False when it had already ended.
   bool end(const grpc::Status& status);
+  // Cancels the call, whatever its client has not read.
+  void abandon();
 
   // gRPC's threads.
   void OnReadDone(bool ok) override;
@@ -73,22 +79,30 @@ class SessionStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
   void advance();
   void close_in_engine();
   void read_next(const std::lock_guard<std::mutex>& lock);
-  bool encode(const Reply& reply);
+  size_t waiting_bytes(const std::lock_guard<std::mutex>& lock) const;
+  // An error of the engine about the request that is outstanding.
+  Error named(const Error& error);
+  grpc::Status encode(const Reply& reply);
 
   const SessionHost host_;
-  grpc::ByteBuffer read_buffer_;   // the reading reaction's
-  grpc::ByteBuffer write_buffer_;  // whoever set writing_
+  grpc::CallbackServerContext& context_;  // until OnDone, which comes after Finish
+  grpc::ByteBuffer read_buffer_;          // the reading reaction's
+  grpc::ByteBuffer write_buffer_;         // whoever set writing_
 
   std::mutex mutex_;  // guards everything below
   Stage stage_ = Stage::waiting_for_open;
   SessionId session_ = 0;   // 0: the engine has none
   std::string request_id_;  // empty: none claimed
   bool outstanding_ = false;
+  bool stepped_ = false;              // the last request that the engine took was a Step
+  std::optional<v1::Opened> opened_;  // goes out before the next reply
   std::deque<Reply> replies_;
   bool writing_ = false;
+  size_t writing_bytes_ = 0;  // about
   bool reading_paused_ = false;
   std::optional<grpc::Status> ended_;
   bool send_queued_ = false;  // what is queued goes out before the end
+  bool cancelling_ = false;   // the call must not finish meanwhile
   bool finished_ = false;
 };
 

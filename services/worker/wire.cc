@@ -7,6 +7,7 @@
 #include <string>
 
 #include "engine/base/error.h"
+#include "engine/runtime/planner.h"
 
 namespace ete::worker {
 namespace {
@@ -154,9 +155,11 @@ StepRequest to_step_request(const v1::Step& step, const ModelLimits& limits) {
                                                    std::to_string(step.position()) + ", a session holds " +
                                                    std::to_string(limits.context) + " positions");
   }
-  if (step.n_draft() < 0 || step.n_draft() >= count) {
-    refuse("step.n_draft: " + std::to_string(step.n_draft()) + " is not in [0, " + std::to_string(count) +
-           "): at least one id is committed");
+  const int64_t most_drafts = std::min(count - 1, kMaxDrafts);
+  if (step.n_draft() < 0 || step.n_draft() > most_drafts) {
+    refuse("step.n_draft: " + std::to_string(step.n_draft()) + " is not in [0, " +
+           std::to_string(most_drafts) + "]: at least one id is committed, and at most " +
+           std::to_string(kMaxDrafts) + " are drafts");
   }
   request.position = step.position();
   request.ids = checked_ids(step.ids(), "step.ids", limits);

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 #include <functional>
+#include <ostream>
 #include <thread>
 
 #include "tests/runtime/engine_harness.h"
@@ -51,23 +52,39 @@ int64_t first_different(const Rows& a, const Rows& b) {
   return -1;
 }
 
-class BitIdentityTest : public testing::TestWithParam<Path> {
+struct Setup {
+  std::string name;
+  std::string kernels = "auto";
+  std::string model = "llama_gqa";
+  std::string math = "exact";
+  std::string weights = "auto";
+  bool in_brief = false;  // what does not depend on the model's kind is not tried again in full
+  std::string device = "cpu";
+};
+void PrintTo(const Setup& setup, std::ostream* out) { *out << setup.name; }
+
+class BitIdentityTest : public testing::TestWithParam<Setup> {
  protected:
   void SetUp() override {
-    const std::string reason = why_skipped(GetParam());
+    const std::string reason = why_skipped({GetParam().device, GetParam().kernels});
     if (!reason.empty()) GTEST_SKIP() << reason;
     reference_ = run_session(*load(options()));
   }
 
   EngineOptions options() const {
-    EngineOptions options = exact_options("llama_gqa", GetParam().device);
+    EngineOptions options = exact_options(GetParam().model, GetParam().device);
     options.kernels = GetParam().kernels;
+    options.math = GetParam().math;
+    options.weights = GetParam().weights;
     options.kv_type = "f16";
-    if (options.kernels == "mma") {
-      options.math = "fast";
-      options.weights = "w8";  // what its kernels are for
-    }
     return options;
+  }
+
+  // All of the choices, or the first where the path is tried in brief.
+  template <typename T>
+  static std::vector<T> some_of(std::vector<T> choices) {
+    if (GetParam().in_brief) choices.resize(1);
+    return choices;
   }
 
   void expect_same(const EngineOptions& options, const EngineTuning& tuning = {}) {
@@ -111,7 +128,7 @@ TEST_P(BitIdentityTest, BesideOtherSessions) {
 }
 
 TEST_P(BitIdentityTest, AcrossChunkLengths) {
-  for (const int64_t chunk : {64, 128, 512}) {
+  for (const int64_t chunk : some_of<int64_t>({64, 128, 512})) {
     SCOPED_TRACE(chunk);
     EngineOptions chunked = options();
     chunked.chunk = chunk;
@@ -120,8 +137,8 @@ TEST_P(BitIdentityTest, AcrossChunkLengths) {
 }
 
 TEST_P(BitIdentityTest, AcrossResidencyAndSlots) {
-  for (const int64_t resident : {-1, 0, 1, 2}) {
-    for (const int slots : {2, 3, 4}) {
+  for (const int64_t resident : some_of<int64_t>({0, -1, 1, 2})) {
+    for (const int slots : some_of<int>({2, 3, 4})) {
       SCOPED_TRACE(testing::Message() << resident << " resident, " << slots << " slots");
       expect_same(with_residency(options(), resident, slots),
                   {.poison_released_slots = true, .arena = ArenaMode::separate});
@@ -155,7 +172,7 @@ TEST_P(BitIdentityTest, LongKvOnTheHost) {
 class HostShareTest : public BitIdentityTest {};
 
 TEST_P(HostShareTest, AcrossHostShares) {
-  for (const double share : {0.1, 0.5, 1.0}) {
+  for (const double share : some_of<double>({0.5, 0.1, 1.0})) {
     SCOPED_TRACE(share);
     EngineOptions shared = with_residency(options(), 1, 2);
     shared.host_share = share;
@@ -164,7 +181,7 @@ TEST_P(HostShareTest, AcrossHostShares) {
 }
 
 TEST_P(BitIdentityTest, AcrossThreads) {
-  for (const int threads : {1, 3}) {
+  for (const int threads : some_of<int>({3, 1})) {
     SCOPED_TRACE(threads);
     EngineOptions threaded = options();
     threaded.threads = threads;
@@ -179,13 +196,29 @@ TEST_P(BitIdentityTest, KvOnTheHost) {
   expect_same(with_residency(host, 0, 2), {.poison_released_slots = true, .arena = ArenaMode::separate});
 }
 
-const auto kNameOfParam = [](const auto& info) { return name_of_path(info.param); };
-INSTANTIATE_TEST_SUITE_P(Paths, HostShareTest, testing::Values(Path{"cpu", "plain"}, Path{"cpu", "auto"}),
-                         kNameOfParam);
-INSTANTIATE_TEST_SUITE_P(Paths, BitIdentityTest,
-                         testing::Values(Path{"cpu", "plain"}, Path{"cpu", "auto"}, Path{"detached", "plain"},
-                                         Path{"cuda:0", "plain"}, Path{"cuda:0", "mma"}),
-                         kNameOfParam);
+const Setup kOnCpu[] = {
+    {.name = "plain", .kernels = "plain"},
+    {.name = "auto"},
+    {.name = "sliding_window", .model = "mistral_swa", .in_brief = true},
+    {.name = "qk_norm", .model = "qwen3", .in_brief = true},
+    {.name = "fast_w8", .math = "fast", .weights = "w8", .in_brief = true},
+    {.name = "fast_w4", .math = "fast", .weights = "w4", .in_brief = true},
+};
+const Setup kElsewhere[] = {
+    {.name = "detached", .kernels = "plain", .device = "detached"},
+    {.name = "cuda_plain", .kernels = "plain", .device = "cuda:0"},
+    {.name = "cuda_sliding_window",
+     .kernels = "plain",
+     .model = "mistral_swa",
+     .in_brief = true,
+     .device = "cuda:0"},
+    {.name = "cuda_mma_w8", .kernels = "mma", .math = "fast", .weights = "w8", .device = "cuda:0"},
+    {.name = "cuda_mma_w4", .kernels = "mma", .math = "fast", .weights = "w4", .device = "cuda:0"},
+};
+const auto kNameOfParam = [](const auto& info) { return info.param.name; };
+INSTANTIATE_TEST_SUITE_P(Cpu, HostShareTest, testing::ValuesIn(kOnCpu), kNameOfParam);
+INSTANTIATE_TEST_SUITE_P(Cpu, BitIdentityTest, testing::ValuesIn(kOnCpu), kNameOfParam);
+INSTANTIATE_TEST_SUITE_P(Elsewhere, BitIdentityTest, testing::ValuesIn(kElsewhere), kNameOfParam);
 
 }  // namespace
 }  // namespace ete::test

@@ -221,19 +221,6 @@ TEST_P(EngineTest, BadStepsNameTheField) {
   refused(ErrorCode::resource_exhausted, "context: 250 positions held and 7 more", one_step(250, ids(7)));
 }
 
-TEST_P(EngineTest, SecondStepEndsTheSession) {
-  // A pass that is still under way when the Step comes.
-  EngineOptions slow = with_residency(options(), 0, 2);
-  slow.link_limit = uint64_t{4} << 20;
-  const auto engine = load(slow);
-  BlockingSession session(*engine, open_prompt(ids(200)));
-  session.submit(one_step(0, {5}));
-  expect_error(ErrorCode::failed_precondition, "one is under way", [&] {
-    session.opened();
-    session.wait();
-  });
-}
-
 TEST_P(EngineTest, SessionsBeyondThePlacesWaitForOne) {
   auto first = std::make_unique<BlockingSession>(*engine_, open_prompt(ids(20)));
   BlockingSession second(*engine_, open_prompt(ids(20)));
@@ -270,20 +257,6 @@ TEST_P(EngineTest, LoudCloseTellsTheListener) {
   session.opened();
   engine_->close(session.id(), false);
   expect_error(ErrorCode::cancelled, "closed", [&] { session.wait(); });
-}
-
-TEST_P(EngineTest, DestructionEndsSessions) {
-  class Listener final : public SessionListener {
-   public:
-    void on_result(StepResult) override {}
-    void on_error(const Error& error) override { code = error.code(); }
-    std::optional<ErrorCode> code;
-  };
-  const auto listener = std::make_shared<Listener>();
-  engine_->open(open_prompt(ids(200)), listener);
-  while (engine_->status().sessions == 0) std::this_thread::yield();
-  engine_.reset();
-  EXPECT_EQ(listener->code, ErrorCode::cancelled);
 }
 
 class EngineBudget : public EnginePathTest {};

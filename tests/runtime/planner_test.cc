@@ -54,10 +54,11 @@ TEST(Options, BadValuesNameFlagValueAndWhatIsAccepted) {
   refused([](auto& o) { o.max_sessions = 0; }, "--max-sessions: '0'; accepted: 1 to 1024");
   refused([](auto& o) { o.context = 0; }, "--context: '0'");
   refused([](auto& o) { o.context = 1 << 30; }, "--context: '1073741824'; accepted: 1 to");
-  refused([](auto& o) { o.chunk = 100; }, "--chunk: '100'; accepted: a multiple of 64");
+  refused([](auto& o) { o.chunk = 0; }, "--chunk: '0'; accepted: auto, or 1 to 16384");
   refused([](auto& o) { o.host_share = 1.5; }, "--host-share: '1.5");
   refused([](auto& o) { o.host_share = -0.5; }, "--host-share: '-0.5");
-  refused([](auto& o) { o.threads = -1; }, "--threads: '-1'");
+  refused([](auto& o) { o.threads = -1; }, "--threads: '-1'; accepted: 1 to 1024, or none");
+  refused([](auto& o) { o.kernels = "wgmma"; }, "--kernels: 'wgmma'");
 }
 
 TEST(Planner, EverythingIsResidentWithoutABudget) {
@@ -197,6 +198,113 @@ TEST(PlannerOfOwnMemory, HostShareIsRefused) {
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::unsupported);
     EXPECT_THAT(error.what(), HasSubstr("--host-share: '0.5"));
+  }
+}
+
+TEST(Planner, AChunkIsRoundedUpAndTheNoteSaysSo) {
+  EngineOptions chunked = options();
+  chunked.chunk = 7;
+  const Plan plan = Engine::plan_only(chunked);
+  EXPECT_EQ(plan.chunk, 64);
+  EXPECT_THAT(plan.notes, testing::Contains("--chunk 7: rounded up to 64"));
+  chunked.chunk = 128;
+  EXPECT_THAT(Engine::plan_only(chunked).notes, testing::Not(testing::Contains(HasSubstr("--chunk"))));
+}
+
+TEST(Planner, AutomaticHostShareSaysWhy) {
+  EngineOptions shared = options();
+  shared.host_share = -1;
+  EXPECT_THAT(Engine::plan_only(shared).notes, testing::Contains(HasSubstr("--host-share auto: 0, since")));
+}
+
+TEST(Planner, FastMathStatesItsTolerance) {
+  EngineOptions fast = options();
+  fast.math = "fast";
+  const Plan plan = Engine::plan_only(fast);
+  const std::string tolerance = "x rounded to int8 per 32 columns, each by at most absmax / 254";
+  EXPECT_THAT(plan.to_text(), HasSubstr(tolerance));
+  EXPECT_THAT(nlohmann::json::parse(plan.to_json()).at("kernels").get<std::string>(), HasSubstr(tolerance));
+}
+
+// As many bytes as no 64-bit number holds: refused, not planned with what is left of them.
+TEST(Planner, AKvCacheBeyondCountingIsRefused) {
+  EngineOptions huge = options();
+  huge.max_sessions = 1024;
+  huge.context = -1;
+  PreparedModel prepared = prepare_model(huge);
+  ModelConfig& config = prepared.files.config;
+  config.max_position_embeddings = (int64_t{1} << 31) - 1;
+  config.num_hidden_layers = 4096;
+  config.num_key_value_heads = 64;
+  config.head_dim = 256;
+  prepared.weights.layers.resize(4096, prepared.weights.layers.front());
+  try {
+    make_plan({.options = prepared.options,
+               .config = config,
+               .weights = prepared.weights,
+               .device = prepared.device->info(),
+               .host_free_bytes = uint64_t{1} << 40,
+               .threads = 1,
+               .kernels = ""});
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::resource_exhausted);
+    EXPECT_THAT(error.what(), testing::StartsWith("--context, --max-sessions: 1024 sessions of 2147483647"));
+  }
+}
+
+TEST(Planner, VocabularyOfTheDeviceCountsAsTheDevices) {
+  EngineOptions placed = options();
+  const Plan host = Engine::plan_only(placed);
+  placed.vocab = "device";
+  const Plan device = Engine::plan_only(placed);
+  const auto matrix = static_cast<uint64_t>(prepare_model(placed).files.config.vocab_size *
+                                            prepare_model(placed).files.config.hidden_size) *
+                      sizeof(float);
+  EXPECT_GE(device.peak_device_bytes, host.peak_device_bytes + matrix);
+  // The figure is one that a budget of as much accepts.
+  placed.vram_budget = device.peak_device_bytes + 16 * 1024;
+  placed.chunk = device.chunk;
+  const Plan budgeted = Engine::plan_only(placed);
+  EXPECT_EQ(budgeted.resident_layers, budgeted.layers);
+  EXPECT_EQ(budgeted.peak_device_bytes, device.peak_device_bytes);
+}
+
+// What is allocated when every session has all its positions is what the plan says.
+TEST(Planner, TheDeviceHoldsWhatIsPlanned) {
+  EngineOptions usual = options();
+  usual.context = 512;
+  usual.chunk = 256;
+  std::vector<EngineOptions> sets(5, usual);
+  sets[1] = with_residency(usual, 0, 2);
+  sets[2] = with_residency(usual, 1, 3);
+  sets[2].kv = "host";
+  sets[3].vocab = "device";
+  sets[4] = with_residency(usual, 0, 2);
+  sets[4].weights = "w8";
+  sets[4].host_share = 0.5;
+  for (size_t i = 0; i < sets.size(); ++i) {
+    SCOPED_TRACE(i);
+    PreparedModel prepared = prepare_model(sets[i]);
+    const Device& device = *prepared.device;
+    const uint64_t arena = prepared.planned.placement.arena_bytes;
+    EngineImpl engine(std::move(prepared), {}, {});
+    const std::vector<int32_t> prompt(512, 5);
+    OpenRequest open;
+    open.prompt_ids = prompt;
+    BlockingSession one(engine, open);
+    BlockingSession other(engine, open);
+    one.opened();
+    other.opened();
+    const Plan& plan = engine.plan();
+    const bool kv_is_device = plan.kv_placement == "device";
+    EXPECT_EQ(device.allocated_bytes(), arena + (kv_is_device ? 2 * plan.kv_bytes_per_session : 0));
+    // On this device resident weights are read at home: they count, but are not allocated.
+    EXPECT_LE(device.allocated_bytes() + plan.resident_bytes, plan.peak_device_bytes);
+    if (plan.vocab_placement == "host") {
+      EXPECT_EQ(device.allocated_bytes() + plan.resident_bytes, plan.peak_device_bytes);
+    }
+    EXPECT_GE(plan.peak_host_bytes, plan.home_bytes + 2 * plan.kv_bytes_per_session);
   }
 }
 

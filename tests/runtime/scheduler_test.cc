@@ -79,15 +79,55 @@ TEST(Scheduler, ClosedSessionIsNotWaitedFor) {
   EXPECT_EQ(listed(scheduler.decide(100, false)), (Shares{{1, 0, 1}}));
 }
 
-TEST(Scheduler, PrefillTakesTurnsWithinOneChunk) {
+TEST(Scheduler, PromptsTakeTurnsAndTheShortestGetsTheRest) {
   Scheduler scheduler(limits());
   scheduler.open(1, 0, 300);
   scheduler.open(2, 0, 20);
   scheduler.open(3, 0, 300);
-  EXPECT_EQ(listed(run(scheduler, 0)), (Shares{{1, 128, 0}}));
-  // 2 ends its prompt; 3 gets what is left, in whole 64s; 1 comes last.
-  EXPECT_EQ(listed(run(scheduler, 100)), (Shares{{2, 20, 0}, {3, 64, 0}}));
-  EXPECT_EQ(listed(run(scheduler, 300)), (Shares{{1, 128, 0}}));
+  EXPECT_EQ(listed(run(scheduler, 0)), (Shares{{1, 64, 0}, {2, 20, 0}}));
+  EXPECT_EQ(listed(run(scheduler, 200)), (Shares{{3, 64, 0}, {1, 64, 0}}));
+  EXPECT_EQ(listed(run(scheduler, 400)), (Shares{{3, 64, 0}, {1, 64, 0}}));
+}
+
+SchedulerLimits wide() { return {.max_sessions = 16, .max_waiting = 2, .chunk = 512, .decode_rows = 64}; }
+
+// A prompt of one id beside one of 1,500 is done with the next pass, and so is each of its tokens.
+TEST(Scheduler, AShortPromptDoesNotWaitForALongOne) {
+  Scheduler scheduler(wide());
+  scheduler.open(1, 0, 1500);
+  EXPECT_EQ(listed(run(scheduler, 0)), (Shares{{1, 512, 0}}));
+  scheduler.open(2, 0, 1);
+  EXPECT_EQ(listed(run(scheduler, 100)), (Shares{{1, 64, 0}, {2, 1, 0}}));
+  scheduler.step(2, 1, 0, 1);
+  EXPECT_EQ(listed(run(scheduler, 200)), (Shares{{2, 0, 1}, {1, 128, 0}}));
+  scheduler.close(2);
+  EXPECT_EQ(listed(run(scheduler, 300)), (Shares{{1, 512, 0}}));
+}
+
+// However many short ones come, the long one has its turn.
+TEST(Scheduler, ALongPromptDoesNotWaitForShortOnes) {
+  Scheduler scheduler(wide());
+  scheduler.open(1, 0, 600);
+  SessionId next = 2;
+  for (int pass = 0; pass < 100; ++pass) {
+    for (int i = 0; i < 2; ++i) scheduler.open(next++, 0, 60);
+    for (const PassShare& share : run(scheduler, pass * 100).shares) {
+      if (share.id != 1) scheduler.close(share.id);
+    }
+  }
+  EXPECT_EQ(scheduler.find(1)->prefill_rows, 0);
+}
+
+// Where a pass costs as much for a few rows as for many, prompts get their chunk.
+TEST(Scheduler, CheapPromptRowsAreNotHeldBack) {
+  Scheduler scheduler(wide());
+  scheduler.note_few_rows(100);
+  scheduler.open(1, 0, 5000);
+  run(scheduler, 0, 151.2);  // 0.1 ms a row
+  scheduler.open(2, 0, 5000);
+  EXPECT_EQ(listed(run(scheduler, 200, 100 + 512 * 0.4)), (Shares{{1, 512, 0}}));
+  EXPECT_EQ(listed(run(scheduler, 600, 100 + 192 * 2)), (Shares{{2, 64, 0}, {1, 128, 0}}));
+  EXPECT_EQ(listed(run(scheduler, 1200)), (Shares{{2, 64, 0}, {1, 64, 0}}));
 }
 
 TEST(Scheduler, PartsOfPromptsEndAtMultiplesOf64) {

@@ -1,10 +1,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "tests/runtime/engine_harness.h"
 
@@ -53,6 +56,30 @@ TEST(SmolLm2, FollowsTheReference) {
       const auto best = std::max_element(rows[i].begin(), rows[i].end()) - rows[i].begin();
       EXPECT_EQ(best, expected[i]) << "step " << i;
     }
+  }
+}
+
+// A prompt of 500 ids that is cancelled after a short one: the layers that were submitted ahead are what the
+// cancellation waits for.
+TEST(SmolLm2, CancellingALongPromptTakesAFewLayers) {
+  if (!std::filesystem::exists(ETE_SMOLLM2_GGUF)) GTEST_SKIP() << "no SmolLM2 at '" ETE_SMOLLM2_GGUF "'";
+  const auto engine = Engine::load(smollm2_options());
+  OpenRequest open;
+  open.prompt_ids.assign(500, 10);
+  BlockingSession(*engine, open).opened();
+  const double pass_ms = engine->status().last_pass_ms;
+  forced_rows(*engine, {10, 11}, {12});
+  for (int turn = 0; turn < 3; ++turn) {
+    while (engine->status().sessions != 0) std::this_thread::yield();
+    BlockingSession session(*engine, open);
+    while (engine->status().sessions == 0) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(pass_ms / 4));
+    const auto start = std::chrono::steady_clock::now();
+    session.close();
+    while (engine->status().sessions != 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    const std::chrono::duration<double, std::milli> waited = std::chrono::steady_clock::now() - start;
+    EXPECT_LT(waited.count(), pass_ms / 8) << "of a pass of " << pass_ms << " ms";
+    std::printf("cancelled in %.0f ms of a pass of %.0f ms\n", waited.count(), pass_ms);
   }
 }
 

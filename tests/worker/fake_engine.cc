@@ -54,11 +54,22 @@ std::optional<Error> FakeEngine::fatal_error() const {
 
 SessionId FakeEngine::open(OpenRequest request, std::shared_ptr<SessionListener> listener) {
   SessionId id = 0;
+  bool fork_missing = false;
   {
     const std::lock_guard lock(mutex_);
     id = next_id_++;
-    sessions_[id].listener = std::move(listener);
+    if (request.fork_of != 0 && !sessions_.contains(request.fork_of)) fork_missing = true;
+    sessions_[id].listener = listener;
     open_requests_.push_back(request);
+  }
+  if (fork_missing) {
+    submit(
+        [listener, fork = request.fork_of] {
+          listener->on_error(
+              Error(ErrorCode::not_found, "fork_of: session " + std::to_string(fork) + " is not live"));
+        },
+        true);
+    return id;
   }
   if (!request.prompt_ids.empty()) {
     submit(
@@ -202,7 +213,7 @@ void FakeEngine::answer(SessionId id, int64_t position, const std::vector<int32_
     error = step_error_;
     if (!error && position > session.length) {
       error =
-          Error(ErrorCode::invalid_argument, "step.position: " + std::to_string(position) +
+          Error(ErrorCode::invalid_argument, "position: " + std::to_string(position) +
                                                  " is past the session's " + std::to_string(session.length));
     }
     session.length = position + static_cast<int64_t>(ids.size());

@@ -91,17 +91,20 @@ TEST(Session, EngineMayAnswerBeforeItsCallReturns) {
 
 TEST(Session, EveryFieldReachesTheEngine) {
   RunningService running;
-  Client client(running.stub());
+  Client parent(running.stub()), client(running.stub());
+  v1::SessionReply reply;
+  parent.open("parent");
+  ASSERT_TRUE(parent.read(reply));
+  const uint64_t session = reply.opened().session();
   v1::SessionRequest request;
   v1::Open& open = *request.mutable_open();
   open.set_request_id("all fields");
   open.mutable_prompt_ids()->Add(999);
   open.set_cache_salt(std::string("s\0lt", 4));
-  open.mutable_fork_of()->set_session(77);
+  open.mutable_fork_of()->set_session(session);
   open.mutable_fork_of()->set_length(5);
   open.mutable_wanted()->set_rows(v1::Wanted::NONE);
   client.send(request);
-  v1::SessionReply reply;
   ASSERT_TRUE(client.read(reply));
   ASSERT_TRUE(client.read(reply));
   request.Clear();
@@ -124,11 +127,11 @@ TEST(Session, EveryFieldReachesTheEngine) {
   EXPECT_THAT(reply.step_result().rows(1).extra_logits(), ElementsAre(9.0f));
   EXPECT_EQ(reply.step_result().rows(1).logsumexp(), 0.5);
 
-  const OpenRequest opened = running.engine().open_requests().at(0);
+  const OpenRequest opened = running.engine().open_requests().at(1);
   EXPECT_EQ(opened.request_id, "all fields");
   EXPECT_THAT(opened.prompt_ids, ElementsAre(999));
   EXPECT_EQ(opened.cache_salt, std::string("s\0lt", 4));
-  EXPECT_EQ(opened.fork_of, 77u);
+  EXPECT_EQ(opened.fork_of, session);
   EXPECT_EQ(opened.fork_position, 5);
   EXPECT_EQ(opened.rows, WantedRows::none);
   EXPECT_EQ(opened.wanted.temperature, 1.0f);
@@ -140,6 +143,36 @@ TEST(Session, EveryFieldReachesTheEngine) {
   ASSERT_EQ(stepped.wanted.allowed_mask.size(), 16u);
   EXPECT_EQ(stepped.wanted.allowed_mask[0], 2u);
   EXPECT_EQ(stepped.wanted.allowed_mask[15], uint64_t{1} << 39);
+}
+
+TEST(Session, IsOpenedWhenThePromptWasTaken) {
+  RunningService running;
+  running.engine().hold(true);
+  Client client(running.stub());
+  v1::SessionReply reply;
+  std::atomic<bool> opened{false};
+  client.open("r1", {1});
+  std::thread reader([&] {
+    EXPECT_TRUE(client.read(reply));
+    opened = true;
+  });
+  EXPECT_TRUE(eventually([&] { return running.engine().live() == 1; }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_FALSE(opened);
+  running.engine().hold(false);
+  reader.join();
+  EXPECT_TRUE(reply.has_opened());
+
+  Client fork(running.stub());
+  v1::SessionRequest request;
+  request.mutable_open()->set_request_id("r2");
+  request.mutable_open()->add_prompt_ids(1);
+  request.mutable_open()->mutable_fork_of()->set_session(77);
+  fork.send(request);
+  EXPECT_FALSE(fork.read(reply));
+  const grpc::Status status = fork.finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(status.error_message(), "open.fork_of: session 77 is not live");
 }
 
 TEST(Session, ErrorsOfTheEngineEndTheStreamAndCloseTheSession) {
@@ -348,6 +381,42 @@ TEST(Session, ASlowReaderHoldsBoundedMemoryAndSlowsNobodyElse) {
 
   slow.cancel();
   EXPECT_TRUE(eventually([&] { return running.engine().live() == 1; }));
+}
+
+// A session that has ended counts no more, so the number of those whose replies nobody reads has no bound.
+TEST(Session, RepliesToEndedSessionsHoldBoundedMemory) {
+  FakeEngineOptions options;
+  options.vocab_size = 262'144;  // a full row is 1 MiB
+  RunningService running(options);
+  grpc::ChannelArguments arguments;  // else the client's side takes in megabytes that nobody reads
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 64 << 10);
+  const auto stub = v1::Engine::NewStub(grpc::CreateCustomChannel(
+      running.server().address().grpc_target(), grpc::InsecureChannelCredentials(), arguments));
+  constexpr int kClients = 10;
+  std::vector<std::unique_ptr<Client>> clients;
+  for (int i = 0; i < kClients; ++i) {
+    Client& client = *clients.emplace_back(std::make_unique<Client>(*stub));
+    v1::SessionRequest request;
+    v1::Open& open = *request.mutable_open();
+    open.set_request_id("r" + std::to_string(i));
+    open.mutable_prompt_ids()->Resize(16, 1);
+    open.mutable_wanted()->set_rows(v1::Wanted::ALL);
+    open.mutable_wanted()->set_full_row(true);
+    client.send(request);
+    v1::SessionReply opened;
+    ASSERT_TRUE(client.read(opened));  // the result follows at once
+    ASSERT_TRUE(eventually([&] { return running.engine().steps() == i + 1; }));
+    client.half_close();
+    ASSERT_TRUE(eventually([&] { return running.engine().live() == 0; }));
+  }
+  // 16 MiB each: three fit.
+  EXPECT_TRUE(eventually([&] { return running.service().streams() <= 3; })) << running.service().streams();
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_GE(running.service().streams(), 1u);
+  for (auto& client : clients) client->cancel();
+  clients.clear();
+  EXPECT_TRUE(eventually([&] { return running.service().streams() == 0; }));
 }
 
 }  // namespace

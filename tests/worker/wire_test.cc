@@ -200,5 +200,21 @@ TEST(Status, EveryErrorHasItsCode) {
   EXPECT_EQ(to_status(Error(ErrorCode::corrupt, "a\xff\nb")).error_message(), "a? b");
 }
 
+TEST(ToStepRequest, TakesAtMost63Drafts) {
+  v1::Step step;
+  step.mutable_ids()->Resize(65, 1);
+  step.set_n_draft(63);
+  const ModelLimits limits{.vocab_size = 100, .context = 100};
+  EXPECT_EQ(to_step_request(step, limits).n_draft, 63);
+  step.set_n_draft(64);
+  try {
+    (void)to_step_request(step, limits);
+    FAIL() << "64 drafts";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    EXPECT_THAT(error.what(), HasSubstr("step.n_draft: 64 is not in [0, 63]"));
+  }
+}
+
 }  // namespace
 }  // namespace ete::worker
