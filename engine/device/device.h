@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -92,6 +93,15 @@ class Buffer {
   std::function<void(std::byte*)> release_;
 };
 
+// Delays a copy stream so that bytes arrive no faster than over a slower link. What is put between begin()
+// and end() takes the time that this link would need for `bytes`, on the stream's own clock.
+class LinkPacer {
+ public:
+  virtual ~LinkPacer() = default;
+  virtual void begin(Stream& stream) = 0;
+  virtual void end(Stream& stream, size_t bytes) = 0;
+};
+
 // Used by the engine thread only, except where a method says otherwise.
 class Device {
  public:
@@ -104,14 +114,18 @@ class Device {
   // dst and src in either space; host memory must be pinned for the copy to overlap. Both stay alive until
   // done.
   virtual void copy_async(Stream& stream, void* dst, const void* src, size_t bytes) = 0;
+  // Sets every byte of device memory at dst.
+  virtual void fill_async(Stream& stream, void* dst, std::byte value, size_t bytes) = 0;
   // Runs `work` on a host thread when the stream reaches it. On the CPU device this is how ops are launched.
   virtual void host_async(Stream& stream, std::function<void()> work) = 0;
+  // Of one stream; outlives the work that it has submitted. A wait of one stream holds up no other.
+  virtual std::unique_ptr<LinkPacer> create_pacer(uint64_t bytes_per_second) = 0;
   // Bytes of MemorySpace::device now allocated.
   virtual size_t allocated_bytes() const = 0;
 };
 
 struct DeviceOptions {
-  std::string device = "auto";  // auto | cpu | cuda | cuda:N
+  std::string device = "auto";  // auto (the first GPU if it works, else the CPU) | cpu | cuda | cuda:N
   int threads = 0;              // pool size of the CPU device; 0: the machine's cores
 };
 

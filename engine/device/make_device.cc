@@ -26,16 +26,20 @@ int cuda_ordinal(const std::string& name) {
 }  // namespace
 
 std::unique_ptr<Device> make_device(const DeviceOptions& options) {
-  // `auto` means a device that runs layers, and engine/ops has an implementation for the CPU only.
-  if (options.device == "auto" || options.device == "cpu")
-    return std::make_unique<CpuDevice>(options.threads);
-  const int ordinal = cuda_ordinal(options.device);
+  const bool is_auto = options.device == "auto";
+  if (options.device == "cpu") return std::make_unique<CpuDevice>(options.threads);
+  const int ordinal = is_auto ? 0 : cuda_ordinal(options.device);
+  try {
 #if ETE_HAVE_CUDA
-  return make_cuda_device(ordinal);
+    return make_cuda_device(ordinal);
 #else
-  throw Error(ErrorCode::unavailable,
-              "device: cuda:" + std::to_string(ordinal) + ": this build has no CUDA; accepted: auto, cpu");
+    throw Error(ErrorCode::unavailable,
+                "device: cuda:" + std::to_string(ordinal) + ": this build has no CUDA; accepted: auto, cpu");
 #endif
+  } catch (const Error&) {
+    if (!is_auto) throw;
+  }
+  return std::make_unique<CpuDevice>(options.threads);
 }
 
 std::vector<std::pair<std::string, std::string>> list_devices() {

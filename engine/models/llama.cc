@@ -105,8 +105,9 @@ LlamaModel::LlamaModel(const ModelConfig& config, Ops& ops, Device& device, Devi
   stream.synchronize();
 }
 
-void LlamaModel::embed(const PackedMatrix& table, std::vector<int32_t> ids, float* y, Stream& stream) const {
-  ops_.embed(stream, table, std::move(ids), 1.0f, y, config_.hidden_size);
+void LlamaModel::embed(Ops& ops, const PackedMatrix& table, std::vector<int32_t> ids, float* y,
+                       Stream& stream) const {
+  ops.embed(stream, table, std::move(ids), 1.0f, y, config_.hidden_size);
 }
 
 void LlamaModel::norm(const float* weight, const float* x, int64_t rows, float* y, Stream& stream) const {
@@ -174,27 +175,23 @@ void LlamaModel::rotate(const LayerLease& lease, const PassRows& pass, Stream& s
 
 void LlamaModel::attend(int64_t layer, const PassRows& pass, Stream& stream) const {
   const Activations& a = pass.act;
-  KvAppendArgs append{.k = a.qkv + q_width_,
-                      .v = a.qkv + q_width_ + kv_width_,
-                      .k_stride = qkv_width_,
-                      .v_stride = qkv_width_,
-                      .kv = pass.kv,
-                      .segments = pass.decode_segments};
-  append.segments.insert(append.segments.end(), pass.prefill_segments.begin(), pass.prefill_segments.end());
-  ops_.kv_append(stream, append);
-  AttentionArgs args{.q = a.qkv,
-                     .q_stride = qkv_width_,
-                     .out = a.mixed,
-                     .out_stride = q_width_,
-                     .heads = config_.num_attention_heads,
-                     .kv = pass.kv,
-                     .scale = scale_,
-                     .window = config_.layer_window[static_cast<size_t>(layer)],
-                     .segments = {}};
-  for (const RowKind kind : {RowKind::decode, RowKind::prefill}) {
-    args.segments = kind == RowKind::decode ? pass.decode_segments : pass.prefill_segments;
-    if (!args.segments.empty()) ops_.attention(stream, kind, args);
-  }
+  pass.kv_access->attend(stream, {.append = {.k = a.qkv + q_width_,
+                                             .v = a.qkv + q_width_ + kv_width_,
+                                             .k_stride = qkv_width_,
+                                             .v_stride = qkv_width_,
+                                             .kv = pass.kv,
+                                             .segments = {}},
+                                  .attention = {.q = a.qkv,
+                                                .q_stride = qkv_width_,
+                                                .out = a.mixed,
+                                                .out_stride = q_width_,
+                                                .heads = config_.num_attention_heads,
+                                                .kv = pass.kv,
+                                                .scale = scale_,
+                                                .window = config_.layer_window[static_cast<size_t>(layer)],
+                                                .segments = {}},
+                                  .decode = &pass.decode_segments,
+                                  .prefill = &pass.prefill_segments});
 }
 
 void LlamaModel::mlp(const LayerLease& lease, const PassRows& pass, Stream& stream) const {

@@ -12,7 +12,8 @@ class LlamaModel final : public Model {
   LlamaModel(const ModelConfig& config, Ops& ops, Device& device, DeviceArena& arena, Stream& stream);
 
   const ModelConfig& config() const override { return config_; }
-  void embed(const PackedMatrix& table, std::vector<int32_t> ids, float* y, Stream& stream) const override;
+  void embed(Ops& ops, const PackedMatrix& table, std::vector<int32_t> ids, float* y,
+             Stream& stream) const override;
   void forward_layer(int64_t layer, const LayerLease& lease, const PassRows& pass,
                      Stream& stream) const override;
   void norm(const float* weight, const float* x, int64_t rows, float* y, Stream& stream) const override;

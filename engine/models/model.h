@@ -7,6 +7,7 @@
 #include "engine/device/device.h"
 #include "engine/models/model_config.h"
 #include "engine/ops/ops.h"
+#include "engine/state/kv_access.h"
 #include "engine/weights/layer_streamer.h"
 #include "engine/weights/weight_layout.h"
 
@@ -41,6 +42,7 @@ struct PassRows {
   KvLayout kv;
   std::vector<KvSegment> decode_segments;  // pages are those of the layer at hand
   std::vector<KvSegment> prefill_segments;
+  KvAccess* kv_access = nullptr;
   Activations act;
 };
 
@@ -51,8 +53,10 @@ class Model {
   virtual ~Model() = default;
 
   virtual const ModelConfig& config() const = 0;
-  // y [ids.size(), hidden] = the embedding's rows, as the first layer takes them.
-  virtual void embed(const PackedMatrix& table, std::vector<int32_t> ids, float* y, Stream& stream) const = 0;
+  // y [ids.size(), hidden] = the embedding's rows, as the first layer takes them; by `ops`, the device's or
+  // those of host threads.
+  virtual void embed(Ops& ops, const PackedMatrix& table, std::vector<int32_t> ids, float* y,
+                     Stream& stream) const = 0;
   // pass.act.x is the layer's input and becomes its output. The lease must be the layer's.
   virtual void forward_layer(int64_t layer, const LayerLease& lease, const PassRows& pass,
                              Stream& stream) const = 0;

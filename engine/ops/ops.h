@@ -68,8 +68,15 @@ struct KvSegment {
   int64_t row_begin = 0;  // first row in q, k, v
   int64_t row_count = 0;
   int64_t first_position = 0;     // absolute position of row_begin
-  std::vector<std::byte*> pages;  // this layer's pages, index p for positions [512 p, 512 (p + 1))
+  std::vector<std::byte*> pages;  // this layer's; index i is page first_page + i
+  int64_t first_page = 0;
+  int64_t end_page() const { return first_page + static_cast<int64_t>(pages.size()); }
 };
+
+// The first position that a row at `position` sees; window as in AttentionArgs.
+inline int64_t first_visible(int64_t position, int64_t window) {
+  return window > 0 && position >= window ? position - window + 1 : 0;
+}
 
 struct AttentionArgs {
   const float* q = nullptr;  // [m, q_stride]: heads x head_dim used
@@ -81,8 +88,15 @@ struct AttentionArgs {
   float scale = 0;                  // multiplies q.k
   int64_t window = 0;               // key j is seen from position p when p - window < j <= p; 0: every j <= p
   std::vector<KvSegment> segments;  // all of one RowKind
+  // Null: every page that a row sees is among its segment's. Else the pages come in several calls, in
+  // ascending order, and each row and head carries its softmax from call to call in [m, heads,
+  // state_floats(head_dim)] f32: out is complete with the call that holds a row's last page. The same bits
+  // either way.
+  float* state = nullptr;
+  static int64_t state_floats(int64_t head_dim) { return head_dim + 2; }  // max, sum, acc
 };
 
+// The pages may also be in pinned host memory.
 struct KvAppendArgs {
   const float* k = nullptr;  // [m, k_stride]: kv_heads x head_dim used
   const float* v = nullptr;  // [m, v_stride]
@@ -145,6 +159,7 @@ struct LogitsRow {
 struct OpsOptions {
   Math math = Math::exact;
   KernelFamily family = KernelFamily::automatic;
+  int host_threads = 1;  // of host_ops() on a device other than the CPU, which has its own pool
 };
 
 class Ops {
@@ -153,6 +168,15 @@ class Ops {
 
   // One line for the plan: families per kind, math, and its tolerance, e.g. "exact, avx2 (decode, prefill)".
   virtual std::string describe() const = 0;
+
+  // Exact ops of host threads over host memory, in the order of the device's streams: for what stays at home
+  // beside a device with memory of its own. On the CPU device these ops themselves.
+  virtual Ops& host_ops() = 0;
+
+  // Device memory that products of up to `rows` rows and `cols` columns need beside their arguments, and the
+  // memory itself, for one stream at a time. Without it, or past it, the ops allocate their own.
+  virtual size_t workspace_bytes(int64_t /*rows*/, int64_t /*cols*/) const { return 0; }
+  virtual void set_workspace(std::byte* /*memory*/, size_t /*bytes*/) {}
 
   // y[i] = row ids[i] of the embedding, times scale.
   virtual void embed(Stream& stream, const PackedMatrix& table, std::vector<int32_t> ids, float scale,
@@ -181,5 +205,8 @@ class Ops {
 // The device must outlive the Ops. Error(invalid_argument) when the family or math does not run on this
 // device, naming what would.
 std::unique_ptr<Ops> make_ops(Device& device, const OpsOptions& options);
+
+// What `--math` means when it is not given beside this family.
+Math default_math(const Device& device, KernelFamily family);
 
 }  // namespace ete

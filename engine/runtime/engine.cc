@@ -12,9 +12,10 @@ namespace {
 int threads_of(int option) { return option > 0 ? option : default_threads(); }
 
 std::unique_ptr<Ops> make_ops_for(Device& device, const ParsedOptions& options) {
-  const Math usual = device.info().kind == DeviceKind::cpu ? Math::exact : Math::fast;
   try {
-    return make_ops(device, {.math = options.math.value_or(usual), .family = options.kernels});
+    return make_ops(device, {.math = options.math.value_or(default_math(device, options.kernels)),
+                             .family = options.kernels,
+                             .host_threads = threads_of(options.raw.threads)});
   } catch (const Error& error) {
     const std::string what = error.what();
     const bool names_flag = what.starts_with("kernels: ") || what.starts_with("math: ");
@@ -24,12 +25,13 @@ std::unique_ptr<Ops> make_ops_for(Device& device, const ParsedOptions& options) 
 
 }  // namespace
 
-PreparedModel prepare_model(const EngineOptions& options) {
+PreparedModel prepare_model(const EngineOptions& options, std::unique_ptr<Device> device,
+                            std::unique_ptr<Ops> ops) {
   PreparedModel prepared;
   prepared.options = parse_options(options);
   prepared.files = open_model(options.model, options.accept_unknown);
-  prepared.device = make_device({.device = options.device, .threads = options.threads});
-  prepared.ops = make_ops_for(*prepared.device, prepared.options);
+  prepared.device = std::move(device);
+  prepared.ops = std::move(ops);
   prepared.weights = weights_of(prepared.files, prepared.options.weights);
   prepared.planned = make_plan({.options = prepared.options,
                                 .config = prepared.files.config,
@@ -37,8 +39,19 @@ PreparedModel prepare_model(const EngineOptions& options) {
                                 .device = prepared.device->info(),
                                 .host_free_bytes = ram_free_bytes(),
                                 .threads = threads_of(options.threads),
-                                .kernels = prepared.ops->describe()});
+                                .kernels = prepared.ops->describe(),
+                                .host_kernels = prepared.ops->host_ops().describe(),
+                                .workspace_bytes = [&ops = *prepared.ops](int64_t rows, int64_t cols) {
+                                  return ops.workspace_bytes(rows, cols);
+                                }});
   return prepared;
+}
+
+PreparedModel prepare_model(const EngineOptions& options) {
+  const ParsedOptions parsed = parse_options(options);
+  auto device = make_device({.device = options.device, .threads = options.threads});
+  auto ops = make_ops_for(*device, parsed);
+  return prepare_model(options, std::move(device), std::move(ops));
 }
 
 std::unique_ptr<Engine> load_engine(const EngineOptions& options, const LoadProgress& progress,

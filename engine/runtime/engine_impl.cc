@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "engine/base/check.h"
+#include "engine/state/tiled_kv.h"
 
 namespace ete {
 
@@ -41,6 +42,7 @@ EngineImpl::~EngineImpl() {
   }
   changed_.notify_one();
   thread_.join();
+  streamer_->reset();  // copies under way call back
 }
 
 void EngineImpl::load(const PreparedModel& prepared, const LoadProgress& progress,
@@ -55,10 +57,11 @@ void EngineImpl::load(const PreparedModel& prepared, const LoadProgress& progres
   }
   note_repacking();
   arena_ = std::make_unique<DeviceArena>(*device_, placement_.arena_bytes, tuning.arena);
+  ops_->set_workspace(arena_->take(placement_.workspace_bytes), placement_.workspace_bytes);
   streams_.compute = device_->create_stream("ete compute");
   streams_.copy_in = device_->create_stream("ete copy in");
   streams_.write_back = device_->create_stream("ete write back");
-  vocabulary_ = place_vocabulary(*device_, *store_, *arena_, *streams_.copy_in);
+  vocabulary_ = place_vocabulary(*device_, *store_, placement_.vocabulary, *arena_, *streams_.copy_in);
   streamer_ =
       std::make_unique<LayerStreamer>(*device_, *store_, *arena_, *streams_.copy_in,
                                       StreamerOptions{.resident = placement_.resident,
@@ -71,8 +74,22 @@ void EngineImpl::load(const PreparedModel& prepared, const LoadProgress& progres
                                             .layers = store_->layers(),
                                             .space = placement_.kv_space,
                                             .budget_bytes = tuning.kv_budget.value_or(placement_.kv_budget)});
+  make_kv_access(tuning);
   runner_ = std::make_unique<PassRunner>(
-      PassParts{*device_, *ops_, *model_, vocabulary_, *streamer_, *kv_, streams_}, placement_, *arena_);
+      PassParts{*device_, *ops_, *model_, vocabulary_, *streamer_, *kv_, *kv_access_, streams_}, placement_,
+      *arena_);
+}
+
+void EngineImpl::make_kv_access(const EngineTuning& tuning) {
+  if (!placement_.tiled_kv) {
+    kv_access_ = std::make_unique<DirectKv>(*ops_);
+    return;
+  }
+  streams_.kv_in = device_->create_stream("ete kv in");
+  TiledKvSizes sizes = *placement_.tiled_kv;
+  sizes.half_pages = tuning.kv_half_pages.value_or(sizes.half_pages);
+  kv_access_ = std::make_unique<TiledKv>(*device_, *ops_, sizes, *arena_,
+                                         TiledKv::Streams{*streams_.kv_in, *streams_.write_back});
 }
 
 void EngineImpl::note_repacking() {

@@ -26,7 +26,8 @@ namespace ete {
 struct EngineTuning {
   bool poison_released_slots = false;
   ArenaMode arena = ArenaMode::single;
-  std::optional<uint64_t> kv_budget = {};  // bytes, in place of the planned ones
+  std::optional<uint64_t> kv_budget = {};     // bytes, in place of the planned ones
+  std::optional<int64_t> kv_half_pages = {};  // of the window on a KV cache in host memory, likewise
 };
 
 std::unique_ptr<Engine> load_engine(const EngineOptions& options, const LoadProgress& progress,
@@ -42,6 +43,9 @@ struct PreparedModel {
   PlannedEngine planned;
 };
 PreparedModel prepare_model(const EngineOptions& options);
+// On this device, whatever the options name.
+PreparedModel prepare_model(const EngineOptions& options, std::unique_ptr<Device> device,
+                            std::unique_ptr<Ops> ops);
 
 constexpr const char* kStopping = "the engine is stopping";
 
@@ -89,6 +93,7 @@ class EngineImpl final : public Engine, private PassHooks {
   using Command = std::variant<OpenCommand, StepCommand, FetchCommand, CloseCommand>;
 
   void load(const PreparedModel& prepared, const LoadProgress& progress, const EngineTuning& tuning);
+  void make_kv_access(const EngineTuning& tuning);
   void note_repacking();
   void warm_up();
 
@@ -147,6 +152,7 @@ class EngineImpl final : public Engine, private PassHooks {
   std::unique_ptr<LayerStreamer> streamer_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<KvStore> kv_;
+  std::unique_ptr<KvAccess> kv_access_;
   std::unique_ptr<PassRunner> runner_;
 
   // Of the engine thread.

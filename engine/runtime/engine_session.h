@@ -1,5 +1,6 @@
 #pragma once
 
+#include <bit>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -26,7 +27,9 @@ class KeptRows {
     first_ = first_position;
     vocab_ = vocab;
     if (count == 0 || count > kMaxRows) return nullptr;
-    const auto bytes = static_cast<size_t>(count * vocab) * sizeof(float);
+    // A few sizes only: devices reuse buffers of the same size.
+    const auto rows = std::bit_ceil(static_cast<size_t>(count));
+    const size_t bytes = rows * static_cast<size_t>(vocab) * sizeof(float);
     if (bytes > buffer_.size()) buffer_ = device.allocate(bytes, MemorySpace::host);
     return buffer_.as<float>();
   }

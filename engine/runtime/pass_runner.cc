@@ -31,6 +31,7 @@ void named(const char* what, const std::function<void()>& call) {
 
 PassRunner::PassRunner(const PassParts& parts, const Placement& placement, DeviceArena& arena)
     : parts_(parts),
+      vocabulary_({parts.device, parts.ops, parts.model, parts.vocabulary, parts.streams}, placement, arena),
       hidden_(parts.model.config().hidden_size),
       vocab_(parts.model.config().vocab_size),
       head_rows_(placement.head_rows),
@@ -46,11 +47,9 @@ PassRunner::PassRunner(const PassParts& parts, const Placement& placement, Devic
                .mixed = take(sizes.mixed),
                .gate = take(sizes.gate),
                .up = take(sizes.up)};
-  logits_ = reinterpret_cast<float*>(arena.take(static_cast<size_t>(head_rows_ * vocab_) * sizeof(float)));
   rows_.kv = parts.kv.layout();
+  rows_.kv_access = &parts.kv_access;
   for (auto& event : boundary_) event = parts.device.create_event();
-  logits_ready_ = parts.device.create_event();
-  logits_kept_ = parts.device.create_event();
 }
 
 void PassRunner::run(std::vector<PassSession>& sessions, PassHooks& hooks) {
@@ -86,23 +85,31 @@ void PassRunner::finish() {
     computing = std::current_exception();
   }
   named("copying layers to the device", [&] { parts_.streams.copy_in->rethrow_error(); });
+  if (Stream* kv_in = parts_.streams.kv_in.get()) {
+    named("copying keys and values to the device", [&] { kv_in->rethrow_error(); });
+  }
   if (computing) std::rethrow_exception(computing);
   named("copying logits to the host", [&] { parts_.streams.write_back->synchronize(); });
 }
 
+std::vector<Stream*> PassRunner::streams() const {
+  const PassStreams& all = parts_.streams;
+  std::vector<Stream*> streams = {all.compute.get(), all.copy_in.get(), all.write_back.get()};
+  if (all.kv_in) streams.push_back(all.kv_in.get());
+  return streams;
+}
+
 void PassRunner::try_device() {
   float probe = 0;
-  for (Stream* stream :
-       {parts_.streams.compute.get(), parts_.streams.copy_in.get(), parts_.streams.write_back.get()}) {
-    parts_.device.copy_async(*stream, logits_, &probe, sizeof probe);
+  for (Stream* stream : streams()) {
+    parts_.device.copy_async(*stream, rows_.act.x, &probe, sizeof probe);
     stream->synchronize();
   }
 }
 
 // The first error is what the caller gets; what follows from it tells nothing new.
 void PassRunner::drain() noexcept {
-  for (Stream* stream :
-       {parts_.streams.compute.get(), parts_.streams.copy_in.get(), parts_.streams.write_back.get()}) {
+  for (Stream* stream : streams()) {
     try {
       stream->synchronize();
     } catch (const std::exception&) {
@@ -172,7 +179,7 @@ void PassRunner::embed() {
     const auto& of_kind = span.kind == RowKind::decode ? span.session->decode_ids : span.session->prefill_ids;
     ids.insert(ids.end(), of_kind.begin(), of_kind.end());
   }
-  parts_.model.embed(parts_.vocabulary.embedding, std::move(ids), rows_.act.x, *parts_.streams.compute);
+  vocabulary_.embed(std::move(ids), rows_.act.x);
 }
 
 // False when no row was left.
@@ -249,32 +256,20 @@ void PassRunner::compute_logits() {
 
 void PassRunner::compute_logits_batch(RowKind kind, std::span<const WantedRow> batch) {
   Stream& compute = *parts_.streams.compute;
-  Stream& write_back = *parts_.streams.write_back;
-  const auto m = static_cast<int64_t>(batch.size());
   std::vector<int64_t> rows;
-  std::vector<LogitsWanted> wanted;
-  std::vector<LogitsRow*> results;
+  LogitsBatch logits;
+  logits.kind = kind;
   for (const WantedRow& row : batch) {
+    const PassSession& session = *row.session;
     rows.push_back(row.row);
-    wanted.push_back(*row.session->wanted);
-    results.push_back(row.session->results + row.index);
+    logits.wanted.push_back(*session.wanted);
+    logits.results.push_back(session.results + row.index);
+    logits.keep.push_back(session.keep == nullptr ? nullptr : session.keep + row.index * vocab_);
   }
-  parts_.ops.gather_rows(compute, rows_.act.x, hidden_, std::move(rows), hidden_, rows_.act.normed, hidden_);
-  parts_.model.norm(parts_.vocabulary.final_norm, rows_.act.normed, m, rows_.act.normed, compute);
-  const PackedMatrix& head = parts_.vocabulary.lm_head;
-  logits_kept_->wait(compute);  // of the batch before
-  parts_.ops.matmul(compute, kind, rows_.act.normed, hidden_, m,
-                    {{.w = head, .row_end = head.rows, .y = logits_, .y_stride = vocab_}});
-  logits_ready_->record(compute);
-  logits_ready_->wait(write_back);
-  for (int64_t i = 0; i < m; ++i) {
-    const WantedRow& row = batch[static_cast<size_t>(i)];
-    if (row.session->keep == nullptr) continue;
-    parts_.device.copy_async(write_back, row.session->keep + row.index * vocab_, logits_ + i * vocab_,
-                             static_cast<size_t>(vocab_) * sizeof(float));
-  }
-  logits_kept_->record(write_back);
-  parts_.ops.reduce_logits(compute, logits_, vocab_, vocab_, std::move(wanted), std::move(results));
+  float* normed = rows_.act.normed;
+  parts_.ops.gather_rows(compute, rows_.act.x, hidden_, std::move(rows), hidden_, normed, hidden_);
+  parts_.model.norm(parts_.vocabulary.final_norm, normed, std::ssize(batch), normed, compute);
+  vocabulary_.logits(std::move(logits), normed);
 }
 
 }  // namespace ete

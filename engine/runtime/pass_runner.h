@@ -10,6 +10,7 @@
 #include "engine/models/model.h"
 #include "engine/runtime/pass_pace.h"
 #include "engine/runtime/planner.h"
+#include "engine/runtime/vocabulary_stage.h"
 #include "engine/state/kv_store.h"
 #include "engine/weights/layer_streamer.h"
 #include "engine/weights/vocabulary.h"
@@ -46,13 +47,6 @@ class PassHooks {
   virtual void dropped(SessionId id) = 0;
 };
 
-// The device's streams. Copies to the device and back run beside the computation, ordered by events alone.
-struct PassStreams {
-  std::unique_ptr<Stream> compute;
-  std::unique_ptr<Stream> copy_in;
-  std::unique_ptr<Stream> write_back;
-};
-
 // What a pass works with; all outlive the runner.
 struct PassParts {
   Device& device;
@@ -61,6 +55,7 @@ struct PassParts {
   const Vocabulary& vocabulary;
   LayerStreamer& streamer;
   const KvStore& kv;
+  KvAccess& kv_access;
   PassStreams& streams;
 };
 
@@ -68,7 +63,7 @@ struct PassParts {
 // thread.
 class PassRunner {
  public:
-  // Takes activations and logits from the arena.
+  // Takes activations and, on the device, logits from the arena.
   PassRunner(const PassParts& parts, const Placement& placement, DeviceArena& arena);
 
   // Returns when all results are there. Throws Error(internal) saying what of the pass failed on the device,
@@ -103,21 +98,20 @@ class PassRunner {
   void compute_logits_batch(RowKind kind, std::span<const WantedRow> batch);
   void submit(std::vector<PassSession>& sessions, PassHooks& hooks);
   void finish();
+  std::vector<Stream*> streams() const;
   void drain() noexcept;
 
   PassParts parts_;
+  VocabularyStage vocabulary_;
   int64_t hidden_;
   int64_t vocab_;
   int64_t head_rows_;
   int64_t layers_;
   int64_t max_rows_;
   PassRows rows_;
-  float* logits_;            // [head_rows, vocab]
   std::vector<Span> spans_;  // decode rows first
   PassPace pace_;
   std::unique_ptr<Event> boundary_[2];
-  std::unique_ptr<Event> logits_ready_;
-  std::unique_ptr<Event> logits_kept_;
 };
 
 }  // namespace ete

@@ -7,7 +7,7 @@
 #include "engine/base/check.h"
 #include "engine/runtime/byte_text.h"
 #include "engine/runtime/engine_session.h"
-#include "engine/weights/vocabulary.h"
+#include "engine/runtime/vocabulary_stage.h"
 
 namespace ete {
 
@@ -28,6 +28,7 @@ class Planner {
     refuse_host_work();
     choose_rows();
     measure();
+    place_vocabulary();
     place_kv();
     place_layers();
     lay_out_store();
@@ -43,22 +44,14 @@ class Planner {
   uint64_t budget() const {
     return options_.raw.vram_budget > 0 ? options_.raw.vram_budget : usable(in_.device.free_bytes);
   }
-  bool vocabulary_on_device() const {
-    return options_.vocab == PlacementChoice::device || !in_.device.shares_host_memory;
-  }
   static uint64_t usable(uint64_t free_bytes) { return free_bytes / 10 * 9; }
 
-  // Host threads work on a device's own memory nowhere yet: those options are refused, never ignored.
+  // Host threads compute no rows beside a device with memory of its own: refused, never ignored.
   void refuse_host_work() const {
-    if (in_.device.shares_host_memory) return;
-    const auto refuse = [&](const std::string& flag, const std::string& value, const std::string& accepted) {
-      throw Error(ErrorCode::unsupported, flag + ": '" + value + "' is not supported on " + in_.device.name +
-                                              "; accepted: " + accepted);
-    };
-    if (options_.kv == PlacementChoice::host) refuse("--kv", "host", "auto, device");
-    if (options_.vocab == PlacementChoice::host) refuse("--vocab", "host", "auto, device");
-    if (options_.host_share.value_or(0) > 0)
-      refuse("--host-share", std::to_string(*options_.host_share), "auto, 0");
+    if (in_.device.shares_host_memory || options_.host_share.value_or(0) == 0) return;
+    throw Error(ErrorCode::unsupported, "--host-share: '" + std::to_string(*options_.host_share) +
+                                            "' is not supported on " + in_.device.name +
+                                            "; accepted: auto, 0");
   }
 
   void choose_rows() {
@@ -81,6 +74,13 @@ class Planner {
     }
   }
 
+  size_t workspace_bytes(int64_t chunk) const {
+    const ModelConfig& c = in_.config;
+    const int64_t cols = std::max({c.hidden_size, c.intermediate_size, c.num_attention_heads * c.head_dim});
+    if (!in_.workspace_bytes) return 0;
+    return in_.workspace_bytes(chunk + result_.placement.decode_rows, cols);
+  }
+
   void note_chunk() {
     const int64_t asked = options_.raw.chunk;
     if (asked == *options_.chunk) return;
@@ -90,28 +90,53 @@ class Planner {
   size_t activation_bytes(int64_t chunk) const {
     const auto rows = static_cast<size_t>(chunk + result_.placement.decode_rows);
     const ActivationSizes sizes = activation_sizes(in_.config);
-    size_t total = kModelConstantBytes;
+    size_t total = kModelConstantBytes + DeviceArena::padded(workspace_bytes(chunk));
     for (const size_t part : {sizes.x, sizes.normed, sizes.qkv, sizes.mixed, sizes.gate, sizes.up}) {
       total += DeviceArena::padded(part * rows);
     }
-    return total +
-           DeviceArena::padded(static_cast<size_t>(result_.placement.head_rows * in_.config.vocab_size) *
-                               sizeof(float));
+    return total + VocabularyStage::arena_bytes(in_.config, result_.placement);
   }
 
   void measure() {
-    fixed_ = activation_bytes(result_.placement.chunk);
     for (const BlobSpec& layer : in_.weights.layers) {
-      resident_bytes_.push_back(lay_out(layer, 0).device_bytes);
+      resident_bytes_.push_back(DeviceArena::padded(lay_out(layer, 0).device_bytes));
       streamed_bytes_.push_back(lay_out(layer, options_.host_share.value_or(0)).device_bytes);
       slot_bytes_ = std::max(slot_bytes_, DeviceArena::padded(streamed_bytes_.back()));
     }
     for (const size_t bytes : resident_bytes_) all_resident_ += bytes;
     measure_kv();
-    for (const BlobSpec* blob : {&in_.weights.embedding, &in_.weights.lm_head, &in_.weights.final_norm}) {
-      vocabulary_bytes_ += DeviceArena::padded(lay_out(*blob, 0).bytes);
+  }
+
+  // Embedding, lm_head and final norm where the device reads them.
+  uint64_t vocabulary_bytes(VocabularyPlace place) const {
+    StoreLayout layout;
+    layout.embedding = lay_out(in_.weights.embedding, 0);
+    layout.lm_head = lay_out(in_.weights.lm_head, 0);
+    layout.final_norm = lay_out(in_.weights.final_norm, 0);
+    return vocabulary_arena_bytes(layout, place);
+  }
+
+  // `auto` keeps the vocabulary on the device where that leaves room for everything else: a byte of a
+  // streamed layer crosses the link in every pass, a byte of the vocabulary never.
+  void place_vocabulary() {
+    Placement& p = result_.placement;
+    p.vocabulary = VocabularyPlace::device;
+    const uint64_t on_device = activation_bytes(p.chunk) + vocabulary_bytes(VocabularyPlace::device);
+    if (in_.device.shares_host_memory) {
+      p.vocabulary = VocabularyPlace::shared;
+    } else if (options_.vocab == PlacementChoice::host) {
+      p.vocabulary = VocabularyPlace::host;
+    } else if (options_.vocab == PlacementChoice::automatic) {
+      const uint64_t kv = options_.kv == PlacementChoice::host ? tiles_bytes() : kv_all_;
+      const uint64_t layers = options_.resident_layers ? least_for_layers() : all_resident_;
+      if (on_device + kv + layers > budget()) p.vocabulary = VocabularyPlace::host;
     }
-    if (vocabulary_on_device() && has_budget()) fixed_ += vocabulary_bytes_;
+    fixed_ = activation_bytes(p.chunk) + vocabulary_bytes(p.vocabulary);
+    // A budget on the CPU device counts what a device with memory of its own would hold.
+    if (p.vocabulary == VocabularyPlace::shared && options_.vocab == PlacementChoice::device &&
+        has_budget()) {
+      fixed_ += vocabulary_bytes(VocabularyPlace::device);
+    }
   }
 
   // kMaxKvBytes leaves room for sums: no figure that is made of these wraps around.
@@ -141,16 +166,32 @@ class Planner {
     return bytes_of(resident) + (all_of(resident) ? 0 : slots);
   }
 
+  TiledKvSizes tile_sizes() const {
+    const KvLayout layout = kv_layout(in_.config, options_.kv_type);
+    const auto pages = static_cast<int64_t>(kv_all_ / kv_page_bytes_);  // of all sessions
+    return {.layout = layout,
+            .heads = in_.config.num_attention_heads,
+            .rows = result_.placement.chunk + result_.placement.decode_rows,
+            .half_pages = std::min(TiledKv::half_pages_for(layout), pages)};
+  }
+  // The window through which a device with memory of its own reads a KV cache on the host.
+  uint64_t tiles_bytes() const {
+    return in_.device.shares_host_memory ? 0 : TiledKv::arena_bytes(tile_sizes());
+  }
+
   void place_kv() {
     Placement& p = result_.placement;
     p.kv_space = options_.kv == PlacementChoice::host ? MemorySpace::host : MemorySpace::device;
-    if (!has_budget()) return;
-    const uint64_t least = fixed_ + least_for_layers();
-    const uint64_t room = budget() - std::min(budget(), least);
-    const bool may_be_host = options_.kv == PlacementChoice::automatic && in_.device.shares_host_memory;
-    if (may_be_host && kv_all_ > room) p.kv_space = MemorySpace::host;
-    if (p.kv_space == MemorySpace::device && kv_all_ > room) refuse_kv(room);
-    if (p.kv_space == MemorySpace::device) kv_on_device_ = kv_all_;
+    if (has_budget()) {
+      const uint64_t least = fixed_ + least_for_layers();
+      const uint64_t room = budget() - std::min(budget(), least);
+      if (options_.kv == PlacementChoice::automatic && kv_all_ > room) p.kv_space = MemorySpace::host;
+      if (p.kv_space == MemorySpace::device && kv_all_ > room) refuse_kv(room);
+      if (p.kv_space == MemorySpace::device) kv_on_device_ = kv_all_;
+    }
+    if (p.kv_space == MemorySpace::device || in_.device.shares_host_memory) return;
+    p.tiled_kv = tile_sizes();
+    fixed_ += tiles_bytes();
   }
 
   [[noreturn]] void refuse_kv(uint64_t room) const {
@@ -159,7 +200,7 @@ class Planner {
     std::string would_fit = byte_text(budget() + kv_all_ - room) + " would hold them";
     if (positions > 0) would_fit += ", or --context " + std::to_string(positions);
     if (room >= kv_session_) would_fit += ", or --max-sessions " + std::to_string(room / kv_session_);
-    if (in_.device.shares_host_memory) would_fit += ", or --kv host";
+    would_fit += ", or --kv host";
     throw Error(ErrorCode::resource_exhausted,
                 "--vram-budget: " + std::to_string(options_.raw.max_sessions) + " sessions of " +
                     std::to_string(result_.placement.context) + " positions need " + byte_text(kv_all_) +
@@ -264,8 +305,9 @@ class Planner {
     std::vector<double> share;
     for (const bool resident : p.resident) share.push_back(resident ? 0.0 : options_.host_share.value_or(0));
     p.layout = lay_out(in_.weights, share);
-    p.arena_bytes = activation_bytes(p.chunk) +
-                    vocabulary_arena_bytes(p.layout, in_.device.shares_host_memory) +
+    p.workspace_bytes = workspace_bytes(p.chunk);
+    p.arena_bytes = activation_bytes(p.chunk) + vocabulary_arena_bytes(p.layout, p.vocabulary) +
+                    (p.tiled_kv ? tiles_bytes() : 0) +
                     LayerStreamer::arena_bytes(p.layout, {.resident = p.resident, .slots = p.slots},
                                                in_.device.shares_host_memory);
   }
@@ -306,7 +348,10 @@ class Planner {
     plan.threads = in_.threads;
     plan.kv_placement = p.kv_space == MemorySpace::device ? "device" : "host";
     plan.kv_type = std::string(name_of(options_.kv_type));
-    plan.vocab_placement = vocabulary_on_device() ? "device" : "host";
+    const bool on_device =
+        p.vocabulary == VocabularyPlace::device || options_.vocab == PlacementChoice::device;
+    plan.vocab_placement = on_device ? "device" : "host";
+    if (p.vocabulary == VocabularyPlace::host) note("vocabulary by host threads: " + in_.host_kernels);
     plan.home_bytes = p.layout.bytes();
     for (size_t i = 0; i < p.resident.size(); ++i) {
       (p.resident[i] ? plan.resident_bytes : plan.streamed_bytes_per_pass) += p.layout.layers[i].device_bytes;
@@ -318,7 +363,7 @@ class Planner {
     const bool kv_is_device = p.kv_space == MemorySpace::device;
     // What a device that shares the host's memory reads at home stands for what another would hold itself.
     uint64_t at_home = in_.device.shares_host_memory ? plan.resident_bytes : 0;
-    if (in_.device.shares_host_memory && vocabulary_on_device()) at_home += vocabulary_bytes_;
+    if (in_.device.shares_host_memory && on_device) at_home += vocabulary_bytes(VocabularyPlace::device);
     plan.peak_device_bytes = at_home + p.arena_bytes + (kv_is_device ? kv_peak : 0);
     plan.peak_host_bytes = plan.home_bytes + kept_rows_bytes() + (kv_is_device ? 0 : kv_peak);
     if (in_.device.shares_host_memory) plan.peak_host_bytes += p.arena_bytes + (kv_is_device ? kv_peak : 0);
@@ -338,7 +383,6 @@ class Planner {
   std::vector<size_t> streamed_bytes_;  // [layers], as a streamed one
   size_t slot_bytes_ = 0;
   uint64_t all_resident_ = 0;
-  uint64_t vocabulary_bytes_ = 0;
   uint64_t fixed_ = 0;          // activations, logits, constants, vocabulary when it is on the device
   uint64_t kv_page_bytes_ = 0;  // 512 positions of all layers
   uint64_t kv_session_ = 0;

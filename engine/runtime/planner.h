@@ -1,11 +1,15 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <vector>
 
 #include "engine/models/model.h"
 #include "engine/runtime/engine.h"
 #include "engine/runtime/options.h"
+#include "engine/state/tiled_kv.h"
+#include "engine/weights/vocabulary.h"
 #include "engine/weights/weight_layout.h"
 
 namespace ete {
@@ -18,7 +22,9 @@ struct PlanInput {
   DeviceInfo device;
   uint64_t host_free_bytes = 0;
   int threads = 0;
-  std::string kernels;  // Ops::describe()
+  std::string kernels;                                                     // Ops::describe()
+  std::string host_kernels = {};                                           // of host_ops()
+  std::function<size_t(int64_t rows, int64_t cols)> workspace_bytes = {};  // of the ops; none: nothing
 };
 
 // Everything that the engine allocates and every size that a pass may have.
@@ -30,9 +36,13 @@ struct Placement {
   int64_t chunk = 0;        // prefill rows a pass
   int64_t decode_rows = 0;  // decode rows a pass
   int64_t head_rows = 0;    // rows of logits at a time
+  VocabularyPlace vocabulary = VocabularyPlace::shared;
   MemorySpace kv_space = MemorySpace::device;
+  std::optional<TiledKvSizes> tiled_kv;  // none: kernels read the pages in place
   uint64_t kv_budget = 0;
-  size_t arena_bytes = 0;  // activations, logits, constants, slots
+  size_t workspace_bytes = 0;  // of the ops
+  size_t arena_bytes =
+      0;  // workspace, activations, logits, constants, window on the KV cache, slots, resident layers
 };
 
 struct PlannedEngine {

@@ -1,9 +1,6 @@
 #include "engine/weights/layer_streamer.h"
 
 #include <algorithm>
-#include <chrono>
-#include <cstring>
-#include <thread>
 #include <utility>
 
 #include "engine/base/check.h"
@@ -16,27 +13,6 @@ namespace {
 constexpr size_t kCopyPiece = size_t{16} << 20;
 
 }  // namespace
-
-// Delays the copy stream so that bytes arrive no faster than the limit. Its clock is the copy stream's own:
-// pace() runs there only.
-class LayerStreamer::LinkPacer {
- public:
-  explicit LinkPacer(uint64_t bytes_per_second) : rate_(static_cast<double>(bytes_per_second)) {}
-
-  void begin() { started_ = std::max(started_, Clock::now()); }
-
-  // `bytes` were copied since begin(): returns when a link of this rate would have brought them.
-  void end(size_t bytes) {
-    started_ += std::chrono::duration_cast<Clock::duration>(
-        std::chrono::duration<double>(static_cast<double>(bytes) / rate_));
-    std::this_thread::sleep_until(started_);
-  }
-
- private:
-  using Clock = std::chrono::steady_clock;
-  double rate_;
-  Clock::time_point started_{};
-};
 
 // Calls once: when the copy stream reaches it, or when it is dropped there because a copy before it failed.
 // Someone waits for the call.
@@ -91,24 +67,19 @@ LayerStreamer::LayerStreamer(Device& device, const WeightStore& store, DeviceAre
   CHECK(options.resident.size() == layers, std::to_string(options.resident.size()));
   order_.assign(layers, -1);
   resident_base_.assign(layers, nullptr);
-  size_t slot_bytes = 0;
   for (size_t i = 0; i < layers; ++i) {
     if (options.resident[i]) continue;
     order_[i] = static_cast<int64_t>(streamed_.size());
     streamed_.push_back(static_cast<int64_t>(i));
-    slot_bytes = std::max(slot_bytes, store.layer_layout(static_cast<int64_t>(i)).device_bytes);
+    slot_bytes_ = std::max(slot_bytes_, store.layer_layout(static_cast<int64_t>(i)).device_bytes);
   }
-  if (options.link_limit > 0) pacer_ = std::make_unique<LinkPacer>(options.link_limit);
+  if (options.link_limit > 0) pacer_ = device.create_pacer(options.link_limit);
   copy_resident_layers(arena);
   if (streamed_.empty()) return;
   CHECK(options.slots >= 2, std::to_string(options.slots));
   for (int i = 0; i < options.slots; ++i) {
     slots_.push_back(Slot{
-        .data = arena.take(slot_bytes), .copied = device.create_event(), .computed = device.create_event()});
-  }
-  if (options.poison_released_slots && slot_bytes > 0) {
-    poison_ = device.allocate(slot_bytes, MemorySpace::host);
-    std::memset(poison_.data(), 0xff, slot_bytes);
+        .data = arena.take(slot_bytes_), .copied = device.create_event(), .computed = device.create_event()});
   }
   fetch_ahead();
 }
@@ -197,9 +168,9 @@ void LayerStreamer::fill(int index, int64_t layer) {
   const size_t bytes = store_.layer_layout(layer).device_bytes;
   for (size_t done = 0; done < bytes; done += kCopyPiece) {
     const size_t piece = std::min(kCopyPiece, bytes - done);
-    if (pacer_) device_.host_async(copy_, [pacer = pacer_.get()] { pacer->begin(); });
+    if (pacer_) pacer_->begin(copy_);
     device_.copy_async(copy_, slot.data + done, home + done, piece);
-    if (pacer_) device_.host_async(copy_, [pacer = pacer_.get(), piece] { pacer->end(piece); });
+    if (pacer_) pacer_->end(copy_, piece);
   }
   slot.copied->record(copy_);
   slot.layer = layer;
@@ -253,8 +224,10 @@ void LayerStreamer::mark_computed(int index, Stream& compute) {
   Slot& slot = slots_[static_cast<size_t>(index)];
   slot.leased = false;
   cursor_ = (cursor_ + 1) % static_cast<int64_t>(streamed_.size());
-  if (poison_.size() > 0) {
-    device_.copy_async(compute, slot.data, poison_.data(), poison_.size());
+  if (options_.poison_released_slots) {
+    // No copy: one that waits behind those of the copy stream would order the streams, and hide a missing
+    // event.
+    device_.fill_async(compute, slot.data, std::byte{0xff}, slot_bytes_);
     slot.layer = -1;
   }
   slot.computed->record(compute);

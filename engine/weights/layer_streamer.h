@@ -91,7 +91,6 @@ class LayerStreamer {
     std::unique_ptr<Event> copied;
     std::unique_ptr<Event> computed;
   };
-  class LinkPacer;
   class Notice;
   void copy_resident_layers(DeviceArena& arena);
   void await_copies();
@@ -111,11 +110,11 @@ class LayerStreamer {
   std::vector<int64_t> streamed_;                // layers, ascending
   std::vector<int64_t> order_;                   // [layers]: index in streamed_, -1 for resident ones
   std::vector<Slot> slots_;
+  size_t slot_bytes_ = 0;
   int64_t cursor_ = 0;  // index in streamed_ of the next layer to be leased
   bool copying_ = false;
   std::exception_ptr release_error_;  // of the first release that failed since reset()
   uint64_t bytes_copied_ = 0;
-  Buffer poison_;  // host memory, a slot's size
   std::unique_ptr<LinkPacer> pacer_;
 };
 

@@ -101,6 +101,17 @@ TEST_P(DeviceTest, CopiesThereAndBack) {
   EXPECT_EQ(std::memcmp(source.data(), back.data(), kBytes), 0);
 }
 
+TEST_P(DeviceTest, FillsInTheOrderOfTheStream) {
+  constexpr size_t kBytes = 1000;
+  const Buffer there = device_->allocate(kBytes, MemorySpace::device);
+  const Buffer back = device_->allocate(kBytes, MemorySpace::host);
+  device_->fill_async(*a_, there.data(), std::byte{7}, kBytes);
+  device_->fill_async(*a_, there.data() + 10, std::byte{0xff}, 1);
+  device_->copy_async(*a_, back.data(), there.data(), kBytes);
+  a_->synchronize();
+  for (size_t i = 0; i < kBytes; ++i) ASSERT_EQ(back.data()[i], std::byte(i == 10 ? 0xff : 7)) << i;
+}
+
 TEST_P(DeviceTest, WorkOfAStreamRunsInOrderAndLater) {
   Gate gate;
   std::vector<int> order;  // written by the stream only, read after it

@@ -158,6 +158,37 @@ std::vector<float> attend_in_chunks(Runner& runner, const Shape& shape, const Se
   return all;
 }
 
+// Outputs of positions [first, length) from `pages` pages at a time.
+std::vector<float> attend_in_parts(Runner& runner, const Shape& shape, const Session& session, int64_t first,
+                                   int64_t pages) {
+  Cache cache(runner, shape, session.length);
+  store(runner, shape, {{&session, &cache, 0, session.length}});
+  const Part part{&session, &cache, first, session.length - first};
+  const Buffer q = runner.upload(rows_of({part}, &Session::q, shape.q_width()));
+  const Buffer out = runner.bytes(q.size(), 0xff);
+  const auto state_floats =
+      static_cast<size_t>(part.count * shape.heads * AttentionArgs::state_floats(shape.head_dim));
+  const Buffer state = runner.bytes(state_floats * sizeof(float), 0xff);
+  AttentionArgs args{.q = q.as<float>(),
+                     .q_stride = shape.q_width(),
+                     .out = out.as<float>(),
+                     .out_stride = shape.q_width(),
+                     .heads = shape.heads,
+                     .kv = cache.layout,
+                     .scale = shape.scale(),
+                     .window = shape.window,
+                     .segments = segments_of({part}),
+                     .state = state.as<float>()};
+  KvSegment& segment = args.segments.front();
+  const auto end = std::ssize(cache.pages);
+  for (int64_t page = first_visible(first, shape.window) / kKvTile; page < end; page += pages) {
+    segment.first_page = page;
+    segment.pages.assign(cache.pages.begin() + page, cache.pages.begin() + std::min(end, page + pages));
+    runner.ops().attention(runner.stream(), RowKind::prefill, args);
+  }
+  return runner.download(out);
+}
+
 class AttentionTest : public OpsTest {
  protected:
   void expect_reference(const Shape& shape, const Session& session, int64_t first,
@@ -332,6 +363,26 @@ TEST_P(AttentionTest, ContradictoryArgumentsAreRefused) {
   refused([](AttentionArgs* args) { args->segments = {{0, 1, 512, {nullptr}}}; });
 }
 
+// Families that take a row's pages in parts.
+class AttentionInPartsTest : public AttentionTest {};
+
+TEST_P(AttentionInPartsTest, PartsChangeNoBit) {
+  Runner run = runner();
+  for (const Shape& shape : {Shape{6, 2, 64, 0, DType::f16}, Shape{4, 2, 200, 0, DType::f32},
+                             Shape{4, 2, 18, 700, DType::bf16}, Shape{2, 1, 32, 20, DType::f16}}) {
+    SCOPED_TRACE(testing::Message() << "head_dim " << shape.head_dim << ", window " << shape.window);
+    constexpr int64_t kFirst = 1000;
+    const Session session(shape, 2100, 11);
+    const std::vector<float> whole =
+        attend_in_chunks(run, shape, session, RowKind::prefill, session.length, kFirst);
+    for (const int64_t pages : {1, 2, 4}) {
+      EXPECT_TRUE(same_bits(whole, attend_in_parts(run, shape, session, kFirst, pages))) << pages;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, AttentionInPartsTest, testing::Values(kOpsParams[0], kOpsParams[3]),
+                         name_of_param);
 INSTANTIATE_TEST_SUITE_P(Devices, AttentionTest, testing::ValuesIn(kOpsParams), name_of_param);
 
 }  // namespace

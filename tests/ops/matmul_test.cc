@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 #include <string>
 #include <tuple>
 #include <utility>
 
 #include "engine/base/error.h"
+#include "tests/ops/ops_fixture.h"
 #include "tests/ops/random_matrix.h"
 
 namespace ete {
@@ -17,25 +19,64 @@ namespace {
 // |error| at most tolerance x sum |w||x|: f32 products summed in f32, in chains of up to 576 terms here.
 // Math::fast is held to the same against x as it rounds it, and to kRounding against x itself.
 struct Path {
+  std::string device;
   KernelFamily family;
   Math math;
   double tolerance;
 };
 void PrintTo(const Path& path, std::ostream* out) {
-  *out << name_of(path.family) << (path.math == Math::exact ? " exact" : " fast");
+  *out << path.device << " " << name_of(path.family) << (path.math == Math::exact ? " exact" : " fast");
 }
 const Path kPaths[] = {
-    {KernelFamily::plain, Math::exact, 1e-6},  {KernelFamily::avx2, Math::exact, 1e-6},
-    {KernelFamily::avx512, Math::exact, 1e-6}, {KernelFamily::plain, Math::fast, 1e-6},
-    {KernelFamily::avx2, Math::fast, 1e-6},    {KernelFamily::avx512, Math::fast, 1e-6},
-    {KernelFamily::vnni, Math::fast, 1e-6},
+    {"cpu", KernelFamily::plain, Math::exact, 1e-6},  {"cpu", KernelFamily::avx2, Math::exact, 1e-6},
+    {"cpu", KernelFamily::avx512, Math::exact, 1e-6}, {"cpu", KernelFamily::plain, Math::fast, 1e-6},
+    {"cpu", KernelFamily::avx2, Math::fast, 1e-6},    {"cpu", KernelFamily::avx512, Math::fast, 1e-6},
+    {"cpu", KernelFamily::vnni, Math::fast, 1e-6},    {"cuda:0", KernelFamily::plain, Math::exact, 1e-6},
+    {"cuda:0", KernelFamily::mma, Math::fast, 1e-6},
 };
 
-bool runs_here(const Path& path) {
+// Empty: it does.
+std::string why_not_here(const Path& path) {
+  if (path.device != "cpu") return why_absent(path.device);
   for (KernelFamily family : supported_families(path.math)) {
-    if (family == path.family) return true;
+    if (family == path.family) return "";
   }
-  return false;
+  return std::string(name_of(path.family)) + " does not run on this processor";
+}
+
+// Runs the products on a device with memory of its own and brings the results back: the arguments are those
+// of a call on the host.
+void matmul_there(Runner& runner, RowKind kind, const float* x, int64_t x_stride, int64_t m,
+                  std::vector<MatmulOutput> outputs) {
+  struct Result {
+    Buffer there;
+    int64_t floats = 0;
+  };
+  std::map<float*, Result> results;  // outputs may share one
+  for (const MatmulOutput& output : outputs) {
+    int64_t& floats = results[output.y].floats;
+    floats = std::max(floats, (m - 1) * output.y_stride + output.w.rows);
+  }
+  for (auto& [y, result] : results) result.there = runner.upload(y, static_cast<size_t>(result.floats));
+  std::vector<Buffer> inputs;
+  const auto there = [&](const auto* values, size_t count) {
+    inputs.push_back(runner.upload(values, count));
+    return inputs.back().data();
+  };
+  const int64_t cols = outputs.front().w.cols;
+  for (MatmulOutput& output : outputs) {
+    output.w.data = there(output.w.data, packed_bytes(output.w.format, output.w.rows, output.w.cols));
+    if (output.bias != nullptr) {
+      output.bias = reinterpret_cast<float*>(there(output.bias, static_cast<size_t>(output.w.rows)));
+    }
+    output.y = results[output.y].there.as<float>();
+  }
+  const auto* x_there = reinterpret_cast<float*>(there(x, static_cast<size_t>((m - 1) * x_stride + cols)));
+  runner.ops().matmul(runner.stream(), kind, x_there, x_stride, m, std::move(outputs));
+  for (auto& [y, result] : results) {
+    const std::vector<float> values = runner.download(result.there);
+    std::copy(values.begin(), values.end(), y);
+  }
 }
 
 // x [m, stride] without a byte after the last row's last column.
@@ -73,19 +114,26 @@ using Param = std::tuple<Path, WeightFormat, RowKind>;
 class Matmul : public testing::TestWithParam<Param> {
  protected:
   void SetUp() override {
-    if (!runs_here(path())) GTEST_SKIP() << name_of(path().family) << " does not run on this processor";
+    const std::string reason = why_not_here(path());
+    if (!reason.empty()) GTEST_SKIP() << reason;
+    if (path().device != "cpu") {
+      there_ =
+          std::make_unique<Runner>(OpsParam{path().device, path().family, path().tolerance}, 1, path().math);
+    }
   }
   const Path& path() const { return std::get<0>(GetParam()); }
   WeightFormat format() const { return std::get<1>(GetParam()); }
   RowKind kind() const { return std::get<2>(GetParam()); }
   // Whether this path sees x rounded.
   bool rounds() const {
-    return path().math == Math::fast && !is_float(format()) &&
-           (kind() == RowKind::decode || path().family == KernelFamily::vnni);
+    if (path().math == Math::exact || is_float(format())) return false;
+    if (path().device != "cpu") return !is_ggml_block(format());
+    return kind() == RowKind::decode || path().family == KernelFamily::vnni;
   }
 
   void run(int threads, const float* x, int64_t x_stride, int64_t m,
            std::vector<MatmulOutput> outputs) const {
+    if (there_) return matmul_there(*there_, kind(), x, x_stride, m, std::move(outputs));
     ThreadPool pool(threads);
     Workspace workspace(threads);
     matmul_cpu({pool, workspace, path().family}, MatmulPath(path().family, path().math), kind(), x, x_stride,
@@ -100,6 +148,9 @@ class Matmul : public testing::TestWithParam<Param> {
         {{.w = w.view, .row_end = w.view.rows, .y = y.data(), .y_stride = w.view.rows}});
     return y;
   }
+
+ private:
+  std::unique_ptr<Runner> there_;  // null: the CPU's kernels are called directly
 };
 
 struct Exact {
@@ -257,6 +308,26 @@ TEST_P(Matmul, RowRangesAndSharedCallsChangeNothing) {
   EXPECT_EQ(y_other, other_whole);
 }
 
+// Kernels may share out a matrix of many rows in another way than one of few.
+TEST_P(Matmul, LaunchShapesChangeNoBit) {
+  constexpr int64_t kCols = 64, kM = 3;
+  for (const int64_t rows : {3200, 8208}) {
+    const RandomMatrix w(format(), rows, kCols, 71);
+    const Activations x(kM, kCols, 72);
+    const std::vector<float> whole = product(w, x, 0, kM);
+    std::vector<float> y(whole.size());
+    const int64_t begin = rows - 32;
+    run(1, x.row(0), x.stride, kM,
+        {{.w = w.view, .row_begin = begin, .row_end = rows, .y = y.data(), .y_stride = rows}});
+    for (int64_t i = 0; i < kM; ++i) {
+      for (int64_t r = begin; r < rows; ++r) {
+        const auto at = static_cast<size_t>(i * rows + r);
+        ASSERT_EQ(y[at], whole[at]) << rows << " rows, row " << i << ", column " << r;
+      }
+    }
+  }
+}
+
 TEST_P(Matmul, AddsBiasAndResidual) {
   constexpr int64_t kRows = 37, kCols = 96, kM = 8;
   const RandomMatrix w(format(), kRows, kCols, 61);
@@ -285,8 +356,9 @@ TEST_P(Matmul, AddsBiasAndResidual) {
 
 std::string name_of_param(const testing::TestParamInfo<Param>& info) {
   const auto& [path, format, kind] = info.param;
-  return std::string(name_of(path.family)) + (path.math == Math::exact ? "_" : "_fast_") +
-         std::string(name_of(format)) + (kind == RowKind::decode ? "_decode" : "_prefill");
+  return kind_of(path.device) + "_" + std::string(name_of(path.family)) +
+         (path.math == Math::exact ? "_" : "_fast_") + std::string(name_of(format)) +
+         (kind == RowKind::decode ? "_decode" : "_prefill");
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, Matmul,

@@ -14,6 +14,8 @@
 #include "engine/device/device.h"
 #include "engine/ops/cpu/matmul.h"
 #include "engine/ops/ops.h"
+#include "tests/device/device_status.h"
+#include "tests/ops/random_floats.h"
 
 namespace ete {
 
@@ -29,19 +31,20 @@ inline const OpsParam kOpsParams[] = {
     {"cpu", KernelFamily::plain, 4e-6},
     {"cpu", KernelFamily::avx2, 4e-6},
     {"cpu", KernelFamily::avx512, 4e-6},
+    {"cuda:0", KernelFamily::plain, 8e-6},
 };
 
 inline std::string name_of_param(const testing::TestParamInfo<OpsParam>& info) {
-  return info.param.device + "_" + std::string(name_of(info.param.family));
+  return kind_of(info.param.device) + "_" + std::string(name_of(info.param.family));
 }
 
 // A device, its ops, one stream, and arrays that travel there and back.
 class Runner {
  public:
-  Runner(const OpsParam& param, int threads)
+  Runner(const OpsParam& param, int threads, Math math = Math::exact)
       : device_(make_device({.device = param.device, .threads = threads})),
         stream_(device_->create_stream("test")),
-        ops_(make_ops(*device_, {.math = Math::exact, .family = param.family})) {}
+        ops_(make_ops(*device_, {.math = math, .family = param.family, .host_threads = threads})) {}
 
   Ops& ops() { return *ops_; }
   Stream& stream() { return *stream_; }
@@ -54,11 +57,16 @@ class Runner {
     finish();
     return buffer;
   }
-  Buffer upload(const std::vector<float>& values) {
-    Buffer buffer = device_->allocate(values.size() * sizeof(float), MemorySpace::device);
-    device_->copy_async(*stream_, buffer.data(), values.data(), values.size() * sizeof(float));
+  template <typename T>
+  Buffer upload(const T* values, size_t count) {
+    Buffer buffer = device_->allocate(count * sizeof(T), MemorySpace::device);
+    device_->copy_async(*stream_, buffer.data(), values, count * sizeof(T));
     finish();
     return buffer;
+  }
+  template <typename T>
+  Buffer upload(const std::vector<T>& values) {
+    return upload(values.data(), values.size());
   }
   template <typename T = float>
   std::vector<T> download(const Buffer& buffer) {
@@ -96,14 +104,6 @@ class OpsTest : public testing::TestWithParam<OpsParam> {
   }
   double allowed(double reference) const { return GetParam().tolerance * (1 + std::abs(reference)); }
 };
-
-inline std::vector<float> random_floats(size_t count, uint32_t seed, float scale = 1.0f) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal(0.0f, scale);
-  std::vector<float> values(count);
-  for (float& value : values) value = normal(random);
-  return values;
-}
 
 // Bit for bit: NaN equals itself, -0 differs from 0.
 inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {

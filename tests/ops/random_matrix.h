@@ -8,6 +8,7 @@
 
 #include "engine/base/dtype.h"
 #include "engine/ops/packed_matrix.h"
+#include "tests/ops/random_floats.h"
 
 namespace ete {
 
@@ -19,14 +20,6 @@ inline const WeightFormat kAllFormats[] = {WeightFormat::f32,     WeightFormat::
 inline bool is_ggml_block(WeightFormat format) {
   return format == WeightFormat::q5_1 || format == WeightFormat::q4_k || format == WeightFormat::q5_k ||
          format == WeightFormat::q6_k;
-}
-
-inline std::vector<float> random_floats(size_t count, uint32_t seed) {
-  std::mt19937 generator(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(count);
-  for (float& value : values) value = normal(generator);
-  return values;
 }
 
 // Random bits, with the f16 fields (scale, and min where there is one) of an ordinary size.

@@ -260,13 +260,12 @@ TEST_P(RowOpsTest, EmbedScalesTheRowsOfTheTable) {
   constexpr int64_t kRows = 50;
   constexpr int64_t kCols = 96;
   const std::vector<float> values = random_floats(kRows * kCols, 13);
-  const Buffer table_bytes = run.bytes(packed_bytes(WeightFormat::f32, kRows, kCols), 0);
-  std::vector<std::byte> packed(table_bytes.size());
+  std::vector<std::byte> packed(packed_bytes(WeightFormat::f32, kRows, kCols));
   for (int64_t row = 0; row < kRows; ++row) {
     pack_row(WeightFormat::f32, values.data() + row * kCols, row, kCols,
              packed.data() + static_cast<size_t>(row / kPanelRows) * panel_bytes(WeightFormat::f32, kCols));
   }
-  std::memcpy(table_bytes.data(), packed.data(), packed.size());
+  const Buffer table_bytes = run.upload(packed);
   const PackedMatrix table{WeightFormat::f32, kRows, kCols, table_bytes.data()};
   const std::vector<int32_t> ids = {49, 0, 17, 17};
   const Buffer y = run.bytes(ids.size() * 100 * sizeof(float), 0);

@@ -26,14 +26,15 @@ constexpr int64_t kPromptLength = 150;
 constexpr int64_t kSteps = 12;
 
 // The prompt's rows, then the rows of a few decode steps.
-Rows run_session(Engine& engine, const std::function<void(int64_t step)>& before_step = {}) {
-  BlockingSession session(engine, open_all_rows(some_prompt(kPromptLength, 0)));
+Rows run_session(Engine& engine, const std::function<void(int64_t step)>& before_step = {},
+                 int64_t prompt_length = kPromptLength) {
+  BlockingSession session(engine, open_all_rows(some_prompt(prompt_length, 0)));
   Rows rows;
   for (LogitsRow& row : session.opened().rows) rows.push_back(std::move(row.full));
   const std::vector<int32_t> fed = some_prompt(kSteps, 5);
   for (int64_t i = 0; i < kSteps; ++i) {
     if (before_step) before_step(i);
-    StepResult result = session.step(one_step(kPromptLength + i, {fed[static_cast<size_t>(i)]}));
+    StepResult result = session.step(one_step(prompt_length + i, {fed[static_cast<size_t>(i)]}));
     rows.push_back(std::move(result.rows.front().full));
   }
   return rows;
@@ -51,22 +52,27 @@ int64_t first_different(const Rows& a, const Rows& b) {
   return -1;
 }
 
-struct Path {
+struct Setup {
   std::string name;
   std::string kernels = "auto";
   std::string model = "llama_gqa";
   std::string math = "exact";
   std::string weights = "auto";
   bool in_brief = false;  // what does not depend on the model's kind is not tried again in full
+  std::string device = "cpu";
 };
-void PrintTo(const Path& path, std::ostream* out) { *out << path.name; }
+void PrintTo(const Setup& setup, std::ostream* out) { *out << setup.name; }
 
-class BitIdentityTest : public testing::TestWithParam<Path> {
+class BitIdentityTest : public testing::TestWithParam<Setup> {
  protected:
-  void SetUp() override { reference_ = run_session(*Engine::load(options())); }
+  void SetUp() override {
+    const std::string reason = why_skipped({GetParam().device, GetParam().kernels});
+    if (!reason.empty()) GTEST_SKIP() << reason;
+    reference_ = run_session(*load(options()));
+  }
 
   EngineOptions options() const {
-    EngineOptions options = exact_options(GetParam().model);
+    EngineOptions options = exact_options(GetParam().model, GetParam().device);
     options.kernels = GetParam().kernels;
     options.math = GetParam().math;
     options.weights = GetParam().weights;
@@ -82,7 +88,7 @@ class BitIdentityTest : public testing::TestWithParam<Path> {
   }
 
   void expect_same(const EngineOptions& options, const EngineTuning& tuning = {}) {
-    const auto engine = load_engine(options, {}, tuning);
+    const auto engine = load(options, tuning);
     // Two runs: the second meets slots as the first left them.
     EXPECT_EQ(first_different(run_session(*engine), reference_), -1);
     EXPECT_EQ(first_different(run_session(*engine), reference_), -1);
@@ -94,7 +100,7 @@ class BitIdentityTest : public testing::TestWithParam<Path> {
 TEST_P(BitIdentityTest, BesideOtherSessions) {
   EngineOptions shared = options();
   shared.chunk = 128;
-  const auto engine = Engine::load(shared);
+  const auto engine = load(shared);
   std::atomic<bool> stop{false};
   const auto keep_busy = [&](int32_t seed) {
     std::this_thread::sleep_for(std::chrono::milliseconds(seed));
@@ -147,7 +153,25 @@ TEST_P(BitIdentityTest, OverASlowLink) {
   expect_same(streamed, {.poison_released_slots = true});
 }
 
-TEST_P(BitIdentityTest, AcrossHostShares) {
+// Long enough for several pages, which reach a device with memory of its own one by one.
+TEST_P(BitIdentityTest, LongKvOnTheHost) {
+  constexpr int64_t kLength = 1300;
+  EngineOptions direct = options();
+  direct.kv = "device";
+  const Rows reference = run_session(*load(direct), {}, kLength);
+  EngineOptions host = with_residency(direct, 0, 2);
+  host.kv = "host";
+  host.chunk = 192;
+  for (const int64_t half_pages : {1, 2}) {
+    const auto engine = load(host, {.arena = ArenaMode::separate, .kv_half_pages = half_pages});
+    EXPECT_EQ(first_different(run_session(*engine, {}, kLength), reference), -1) << half_pages;
+  }
+}
+
+// Host threads compute rows beside no device with memory of its own yet.
+class HostShareTest : public BitIdentityTest {};
+
+TEST_P(HostShareTest, AcrossHostShares) {
   for (const double share : some_of<double>({0.5, 0.1, 1.0})) {
     SCOPED_TRACE(share);
     EngineOptions shared = with_residency(options(), 1, 2);
@@ -169,9 +193,10 @@ TEST_P(BitIdentityTest, KvOnTheHost) {
   EngineOptions host = options();
   host.kv = "host";
   expect_same(host);
+  expect_same(with_residency(host, 0, 2), {.poison_released_slots = true, .arena = ArenaMode::separate});
 }
 
-const Path kPaths[] = {
+const Setup kOnCpu[] = {
     {.name = "plain", .kernels = "plain"},
     {.name = "auto"},
     {.name = "sliding_window", .model = "mistral_swa", .in_brief = true},
@@ -179,8 +204,21 @@ const Path kPaths[] = {
     {.name = "fast_w8", .math = "fast", .weights = "w8", .in_brief = true},
     {.name = "fast_w4", .math = "fast", .weights = "w4", .in_brief = true},
 };
-INSTANTIATE_TEST_SUITE_P(Paths, BitIdentityTest, testing::ValuesIn(kPaths),
-                         [](const auto& info) { return info.param.name; });
+const Setup kElsewhere[] = {
+    {.name = "detached", .kernels = "plain", .device = "detached"},
+    {.name = "cuda_plain", .kernels = "plain", .device = "cuda:0"},
+    {.name = "cuda_sliding_window",
+     .kernels = "plain",
+     .model = "mistral_swa",
+     .in_brief = true,
+     .device = "cuda:0"},
+    {.name = "cuda_mma_w8", .kernels = "mma", .math = "fast", .weights = "w8", .device = "cuda:0"},
+    {.name = "cuda_mma_w4", .kernels = "mma", .math = "fast", .weights = "w4", .device = "cuda:0"},
+};
+const auto kNameOfParam = [](const auto& info) { return info.param.name; };
+INSTANTIATE_TEST_SUITE_P(Cpu, HostShareTest, testing::ValuesIn(kOnCpu), kNameOfParam);
+INSTANTIATE_TEST_SUITE_P(Cpu, BitIdentityTest, testing::ValuesIn(kOnCpu), kNameOfParam);
+INSTANTIATE_TEST_SUITE_P(Elsewhere, BitIdentityTest, testing::ValuesIn(kElsewhere), kNameOfParam);
 
 }  // namespace
 }  // namespace ete::test

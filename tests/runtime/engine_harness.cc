@@ -8,6 +8,7 @@
 #include "engine/base/check.h"
 #include "engine/weights/mapped_file.h"
 #include "engine/weights/safetensors_file.h"
+#include "tests/runtime/detached_device.h"
 
 namespace ete::test {
 
@@ -32,14 +33,27 @@ std::map<std::string, GoldenTensor> read_golden(const std::string& model, const 
   return golden;
 }
 
-EngineOptions exact_options(const std::string& model) {
+EngineOptions exact_options(const std::string& model, const std::string& device) {
   EngineOptions options;
   options.model = model_path(model);
-  options.device = "cpu";
+  options.device = device;
   options.math = "exact";
   options.kv_type = "f32";
   options.threads = 2;
   return options;
+}
+
+PreparedModel prepare(const EngineOptions& options) {
+  if (options.device != "detached") return prepare_model(options);
+  EngineOptions on_cpu = options;
+  on_cpu.device = "cpu";
+  auto device = std::make_unique<DetachedDevice>(options.threads);
+  auto ops = device->make_plain_ops();
+  return prepare_model(on_cpu, std::move(device), std::move(ops));
+}
+
+std::unique_ptr<Engine> load(const EngineOptions& options, const EngineTuning& tuning) {
+  return std::make_unique<EngineImpl>(prepare(options), LoadProgress{}, tuning);
 }
 
 EngineOptions with_residency(EngineOptions options, int64_t resident_layers, int slots) {

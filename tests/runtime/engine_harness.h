@@ -10,6 +10,7 @@
 #include "engine/runtime/blocking_session.h"
 #include "engine/runtime/engine.h"
 #include "engine/runtime/engine_impl.h"
+#include "tests/device/device_status.h"
 
 namespace ete::test {
 
@@ -25,9 +26,24 @@ std::map<std::string, GoldenTensor> read_golden(const std::string& model, const 
 std::string model_path(const std::string& model);
 
 // Exact math and a KV cache of f32: what goldens are judged by.
-EngineOptions exact_options(const std::string& model);
+EngineOptions exact_options(const std::string& model, const std::string& device = "cpu");
+
+// Options of a path's device, or of "detached".
+PreparedModel prepare(const EngineOptions& options);
+std::unique_ptr<Engine> load(const EngineOptions& options, const EngineTuning& tuning = {});
 
 EngineOptions with_residency(EngineOptions options, int64_t resident_layers, int slots);
+
+// Where a test runs and by which kernels. "detached": detached_device.h.
+struct Path {
+  std::string device;
+  std::string kernels;
+};
+// Empty: the device works here.
+inline std::string why_skipped(const Path& path) {
+  return path.device == "detached" ? "" : why_absent(path.device);
+}
+inline std::string name_of_path(const Path& path) { return kind_of(path.device) + "_" + path.kernels; }
 
 using Rows = std::vector<std::vector<float>>;  // [rows][vocab]
 

@@ -37,18 +37,35 @@ void expect_error(ErrorCode code, const std::string& text, const std::function<v
   }
 }
 
-class EngineTest : public testing::Test {
+class EnginePathTest : public testing::TestWithParam<Path> {
  protected:
+  void SetUp() override {
+    const std::string reason = why_skipped(GetParam());
+    if (!reason.empty()) GTEST_SKIP() << reason;
+  }
+  static EngineOptions path_options() {
+    EngineOptions options = exact_options("llama_gqa", GetParam().device);
+    options.kernels = GetParam().kernels;
+    return options;
+  }
+};
+
+class EngineTest : public EnginePathTest {
+ protected:
+  void SetUp() override {
+    EnginePathTest::SetUp();
+    if (!IsSkipped()) engine_ = load(options());
+  }
   static EngineOptions options() {
-    EngineOptions options = exact_options("llama_gqa");
+    EngineOptions options = path_options();
     options.max_sessions = 2;
     options.context = 256;
     return options;
   }
-  std::unique_ptr<Engine> engine_ = Engine::load(options());
+  std::unique_ptr<Engine> engine_;
 };
 
-TEST_F(EngineTest, StepBelowTheLengthTruncates) {
+TEST_P(EngineTest, StepBelowTheLengthTruncates) {
   BlockingSession session(*engine_, open_prompt(ids(20)));
   session.opened();
   const auto first = session.step(one_step(20, {7})).rows.front().full;
@@ -60,7 +77,7 @@ TEST_F(EngineTest, StepBelowTheLengthTruncates) {
   EXPECT_EQ(again.rows.front().full, first);
 }
 
-TEST_F(EngineTest, StepAboveTheLengthIsRefused) {
+TEST_P(EngineTest, StepAboveTheLengthIsRefused) {
   BlockingSession session(*engine_, open_prompt(ids(20)));
   session.opened();
   expect_error(ErrorCode::invalid_argument, "position: 21; accepted: 0 to the session's length, 20",
@@ -71,7 +88,7 @@ TEST_F(EngineTest, StepAboveTheLengthIsRefused) {
 }
 
 // Draft rows take the decode kernels: the bits of feeding the ids one by one.
-TEST_F(EngineTest, DraftsGiveTheRowsOfSingleSteps) {
+TEST_P(EngineTest, DraftsGiveTheRowsOfSingleSteps) {
   const std::vector<int32_t> fed = {7, 8, 9, 10};
   const Rows single = forced_rows(*engine_, ids(20), fed);
   BlockingSession session(*engine_, open_prompt(ids(20)));
@@ -87,7 +104,7 @@ TEST_F(EngineTest, DraftsGiveTheRowsOfSingleSteps) {
   EXPECT_EQ(next.rows.front().full, forced_rows(*engine_, ids(20), {7, 8, 30}).back());
 }
 
-TEST_F(EngineTest, DraftsAfterSeveralCommittedIds) {
+TEST_P(EngineTest, DraftsAfterSeveralCommittedIds) {
   BlockingSession session(*engine_, open_prompt(ids(20)));
   session.opened();
   StepRequest step = one_step(20, {7, 8, 9, 10, 11});
@@ -102,7 +119,7 @@ TEST_F(EngineTest, DraftsAfterSeveralCommittedIds) {
   }
 }
 
-TEST_F(EngineTest, WantedRowsAndReducedLogits) {
+TEST_P(EngineTest, WantedRowsAndReducedLogits) {
   OpenRequest open = open_prompt(ids(20));
   open.rows = WantedRows::none;
   BlockingSession session(*engine_, std::move(open));
@@ -116,7 +133,7 @@ TEST_F(EngineTest, WantedRowsAndReducedLogits) {
   EXPECT_EQ(row.extra_logits, (std::vector<float>{row.full[11], row.full[5]}));
 }
 
-TEST_F(EngineTest, KeptRowsAreThoseOfTheNewestStep) {
+TEST_P(EngineTest, KeptRowsAreThoseOfTheNewestStep) {
   BlockingSession session(*engine_, open_prompt(ids(20)));
   const auto prompt_row = session.opened().rows.front().full;
   EXPECT_EQ(session.fetch_row(19), prompt_row);
@@ -128,13 +145,13 @@ TEST_F(EngineTest, KeptRowsAreThoseOfTheNewestStep) {
   expect_error(ErrorCode::failed_precondition, "position 19", [&] { session.fetch_row(19); });
 }
 
-TEST_F(EngineTest, RowsOfALongPromptAreNotKept) {
+TEST_P(EngineTest, RowsOfALongPromptAreNotKept) {
   BlockingSession session(*engine_, open_all_rows(ids(100)));
   EXPECT_EQ(session.opened().rows.size(), 100u);
   expect_error(ErrorCode::failed_precondition, "not kept", [&] { session.fetch_row(99); });
 }
 
-TEST_F(EngineTest, ForkContinuesACopy) {
+TEST_P(EngineTest, ForkContinuesACopy) {
   BlockingSession parent(*engine_, open_prompt(ids(40)));
   parent.opened();
   const Rows alone = forced_rows(*engine_, ids(40), {7, 8});
@@ -148,7 +165,7 @@ TEST_F(EngineTest, ForkContinuesACopy) {
   EXPECT_EQ(fork.step(one_step(40, {7})).rows.front().full, alone[1]);
 }
 
-TEST_F(EngineTest, ForkAtAnEarlierPosition) {
+TEST_P(EngineTest, ForkAtAnEarlierPosition) {
   std::vector<int32_t> whole = ids(20);
   whole.push_back(7);
   const auto alone = prompt_rows(*engine_, whole).back();
@@ -164,7 +181,7 @@ TEST_F(EngineTest, ForkAtAnEarlierPosition) {
   EXPECT_EQ(result.rows.front().full, alone);
 }
 
-TEST_F(EngineTest, BadRequestsNameTheField) {
+TEST_P(EngineTest, BadRequestsNameTheField) {
   const auto refused = [&](ErrorCode code, const std::string& text, OpenRequest open) {
     expect_error(code, text, [&] { BlockingSession(*engine_, std::move(open)).opened(); });
   };
@@ -189,7 +206,7 @@ TEST_F(EngineTest, BadRequestsNameTheField) {
   EXPECT_EQ(engine_->status().kv_bytes, 0u);
 }
 
-TEST_F(EngineTest, BadStepsNameTheField) {
+TEST_P(EngineTest, BadStepsNameTheField) {
   const auto refused = [&](ErrorCode code, const std::string& text, StepRequest step) {
     BlockingSession session(*engine_, open_prompt(ids(250)));
     session.opened();
@@ -204,7 +221,7 @@ TEST_F(EngineTest, BadStepsNameTheField) {
   refused(ErrorCode::resource_exhausted, "context: 250 positions held and 7 more", one_step(250, ids(7)));
 }
 
-TEST_F(EngineTest, SessionsBeyondThePlacesWaitForOne) {
+TEST_P(EngineTest, SessionsBeyondThePlacesWaitForOne) {
   auto first = std::make_unique<BlockingSession>(*engine_, open_prompt(ids(20)));
   BlockingSession second(*engine_, open_prompt(ids(20)));
   first->opened();
@@ -213,17 +230,17 @@ TEST_F(EngineTest, SessionsBeyondThePlacesWaitForOne) {
   while (engine_->status().queued == 0) std::this_thread::yield();
   EXPECT_EQ(engine_->status().sessions, 2);
   first.reset();
-  EXPECT_EQ(third.opened().rows.front().full, prompt_rows(*Engine::load(options()), ids(20, 3)).back());
+  EXPECT_EQ(third.opened().rows.front().full, prompt_rows(*load(options()), ids(20, 3)).back());
 }
 
-TEST_F(EngineTest, FullQueueRefuses) {
+TEST_P(EngineTest, FullQueueRefuses) {
   std::vector<std::unique_ptr<BlockingSession>> sessions;
   for (int i = 0; i < 10; ++i) sessions.push_back(std::make_unique<BlockingSession>(*engine_, OpenRequest{}));
   expect_error(ErrorCode::resource_exhausted, "2 are active (--max-sessions) and 8 wait",
                [&] { BlockingSession(*engine_, open_prompt({5})).opened(); });
 }
 
-TEST_F(EngineTest, CloseFreesAtOnceAndIsIdempotent) {
+TEST_P(EngineTest, CloseFreesAtOnceAndIsIdempotent) {
   BlockingSession session(*engine_, open_prompt(ids(20)));
   session.opened();
   EXPECT_EQ(engine_->status().sessions, 1);
@@ -235,20 +252,22 @@ TEST_F(EngineTest, CloseFreesAtOnceAndIsIdempotent) {
   EXPECT_EQ(engine_->status().kv_bytes, 0u);
 }
 
-TEST_F(EngineTest, LoudCloseTellsTheListener) {
+TEST_P(EngineTest, LoudCloseTellsTheListener) {
   BlockingSession session(*engine_, open_prompt(ids(20)));
   session.opened();
   engine_->close(session.id(), false);
   expect_error(ErrorCode::cancelled, "closed", [&] { session.wait(); });
 }
 
+class EngineBudget : public EnginePathTest {};
+
 // Two pages of 512 positions are all that the budget holds: the session that would pass it ends, alone.
-TEST(EngineBudget, GrowingPastTheBudgetEndsThatSessionOnly) {
-  EngineOptions options = exact_options("llama_gqa");
+TEST_P(EngineBudget, GrowingPastTheBudgetEndsThatSessionOnly) {
+  EngineOptions options = path_options();
   options.max_sessions = 2;
   options.context = 1024;
-  const uint64_t page = Engine::plan_only(options).kv_bytes_per_token * 512;
-  const auto engine = load_engine(options, {}, {.kv_budget = 2 * page});
+  const uint64_t page = prepare(options).planned.plan.kv_bytes_per_token * 512;
+  const auto engine = load(options, {.kv_budget = 2 * page});
   const auto alone = forced_rows(*engine, ids(20), {7});
   BlockingSession one(*engine, open_prompt(ids(20)));
   one.opened();
@@ -270,11 +289,11 @@ TEST(EngineBudget, GrowingPastTheBudgetEndsThatSessionOnly) {
 }
 
 // Two prompts that find room for one of them when they open, and take it in the same pass.
-TEST(EngineBudget, OnlyOneOfTwoGetsTheLastPage) {
-  EngineOptions options = with_residency(exact_options("llama_gqa"), 0, 2);
+TEST_P(EngineBudget, OnlyOneOfTwoGetsTheLastPage) {
+  EngineOptions options = with_residency(path_options(), 0, 2);
   options.link_limit = uint64_t{4} << 20;
-  const uint64_t page = Engine::plan_only(options).kv_bytes_per_token * 512;
-  const auto engine = load_engine(options, {}, {.kv_budget = 2 * page});
+  const uint64_t page = prepare(options).planned.plan.kv_bytes_per_token * 512;
+  const auto engine = load(options, {.kv_budget = 2 * page});
   BlockingSession busy(*engine, open_prompt(ids(20)));
   while (engine->status().sessions == 0) std::this_thread::yield();
   BlockingSession one(*engine, open_prompt(ids(20)));
@@ -284,11 +303,13 @@ TEST(EngineBudget, OnlyOneOfTwoGetsTheLastPage) {
   EXPECT_EQ(busy.opened().length, 20);
 }
 
+class EngineCancel : public EnginePathTest {};
+
 // A pass of a second or so: the link is the bottleneck. Closing must not take until its end.
-TEST(EngineCancel, TakesEffectAtALayerBoundary) {
-  EngineOptions options = with_residency(exact_options("llama_gqa"), 0, 2);
+TEST_P(EngineCancel, TakesEffectAtALayerBoundary) {
+  EngineOptions options = with_residency(path_options(), 0, 2);
   options.link_limit = uint64_t{1} << 20;
-  const auto engine = load_engine(options, {}, {.poison_released_slots = true});
+  const auto engine = load(options, {.poison_released_slots = true});
   BlockingSession session(*engine, open_prompt(ids(20)));
   while (engine->status().sessions == 0) std::this_thread::yield();
   const uint64_t passes = engine->status().passes;
@@ -306,10 +327,10 @@ TEST(EngineCancel, TakesEffectAtALayerBoundary) {
 
 // Sessions that are cancelled in the middle of a pass leave the batch there; the rows that stay keep their
 // bits.
-TEST(EngineCancel, ChangesNoOtherSession) {
-  EngineOptions options = with_residency(exact_options("llama_gqa"), 0, 2);
+TEST_P(EngineCancel, ChangesNoOtherSession) {
+  EngineOptions options = with_residency(path_options(), 0, 2);
   options.link_limit = uint64_t{4} << 20;
-  const auto engine = load_engine(options, {}, {.poison_released_slots = true});
+  const auto engine = load(options, {.poison_released_slots = true});
   const Rows alone = forced_rows(*engine, ids(30), {7});
   while (engine->status().sessions != 0) std::this_thread::yield();
   BlockingSession first(*engine, open_prompt(ids(30)));
@@ -329,6 +350,12 @@ TEST(EngineCancel, ChangesNoOtherSession) {
   EXPECT_EQ(last.opened().rows.front().full, alone[0]);
   EXPECT_EQ(last.step(one_step(30, {7})).rows.front().full, alone[1]);
 }
+
+const Path kPaths[] = {{"cpu", "auto"}, {"detached", "plain"}, {"cuda:0", "plain"}};
+const auto kNameOfParam = [](const auto& info) { return name_of_path(info.param); };
+INSTANTIATE_TEST_SUITE_P(Paths, EngineTest, testing::ValuesIn(kPaths), kNameOfParam);
+INSTANTIATE_TEST_SUITE_P(Paths, EngineBudget, testing::ValuesIn(kPaths), kNameOfParam);
+INSTANTIATE_TEST_SUITE_P(Paths, EngineCancel, testing::ValuesIn(kPaths), kNameOfParam);
 
 }  // namespace
 }  // namespace ete::test

@@ -51,6 +51,12 @@ class FaultyDevice final : public Device {
       std::memcpy(dst, src, bytes);
     });
   }
+  void fill_async(Stream& stream, void* dst, std::byte value, size_t bytes) override {
+    inner_->fill_async(stream, dst, value, bytes);
+  }
+  std::unique_ptr<LinkPacer> create_pacer(uint64_t bytes_per_second) override {
+    return inner_->create_pacer(bytes_per_second);
+  }
   void host_async(Stream& stream, std::function<void()> work) override {
     inner_->host_async(stream, std::move(work));
   }

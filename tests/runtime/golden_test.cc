@@ -20,12 +20,17 @@ std::span<const float> golden_row(const GoldenTensor& golden, size_t index) {
   return std::span(golden.values).subspan(index * vocab, vocab);
 }
 
-class GoldenTest : public testing::TestWithParam<std::tuple<std::string, std::string>> {
+class GoldenTest : public testing::TestWithParam<std::tuple<std::string, Path>> {
  protected:
+  void SetUp() override {
+    const std::string reason = why_skipped(std::get<1>(GetParam()));
+    if (!reason.empty()) GTEST_SKIP() << reason;
+  }
   const std::string& model() const { return std::get<0>(GetParam()); }
   EngineOptions options() const {
-    EngineOptions options = exact_options(model());
-    options.kernels = std::get<1>(GetParam());
+    const Path& path = std::get<1>(GetParam());
+    EngineOptions options = exact_options(model(), path.device);
+    options.kernels = path.kernels;
     return options;
   }
 
@@ -62,7 +67,7 @@ class GoldenTest : public testing::TestWithParam<std::tuple<std::string, std::st
 };
 
 TEST_P(GoldenTest, WholePrompts) {
-  const auto engine = Engine::load(options());
+  const auto engine = load(options());
   for (const Prompt& prompt : prompts()) {
     const Rows rows = prompt_rows(*engine, prompt.ids);
     ASSERT_EQ(rows.size(), prompt.ids.size());
@@ -73,7 +78,7 @@ TEST_P(GoldenTest, WholePrompts) {
 TEST_P(GoldenTest, PromptsInParts) {
   EngineOptions chunked = options();
   chunked.chunk = 64;
-  const auto engine = Engine::load(chunked);
+  const auto engine = load(chunked);
   for (const Prompt& prompt : prompts()) {
     expect_rows(prompt_rows(*engine, prompt.ids), prompt.logits, kTolerance * prompt.scale);
     expect_rows(stepped_rows(*engine, prompt.ids, {3, 2, 7, 5, 11}), prompt.logits,
@@ -82,14 +87,14 @@ TEST_P(GoldenTest, PromptsInParts) {
 }
 
 TEST_P(GoldenTest, OneByOne) {
-  const auto engine = Engine::load(options());
+  const auto engine = load(options());
   for (const Prompt& prompt : prompts()) {
     expect_rows(stepped_rows(*engine, prompt.ids, {1}), prompt.logits, kTolerance * prompt.scale);
   }
 }
 
 TEST_P(GoldenTest, Greedy) {
-  const auto engine = Engine::load(options());
+  const auto engine = load(options());
   for (const Prompt& prompt : prompts()) {
     const auto count = static_cast<int64_t>(prompt.greedy.size());
     EXPECT_EQ(greedy_ids(*engine, prompt.ids, count), prompt.greedy);
@@ -105,7 +110,7 @@ TEST_P(GoldenTest, LongPrompt) {
   const std::vector<int32_t>& positions = golden.at("rows").ids;
   const GoldenTensor& logits = golden.at("logits");
   const float scale = golden.at("max_abs").values.at(0);
-  const auto engine = Engine::load(options());
+  const auto engine = load(options());
   const Rows rows = prompt_rows(*engine, ids);
   for (size_t i = 0; i < positions.size(); ++i) {
     const auto position = static_cast<size_t>(positions[i]);
@@ -123,8 +128,9 @@ TEST_P(GoldenTest, LongPrompt) {
 INSTANTIATE_TEST_SUITE_P(
     Models, GoldenTest,
     testing::Combine(testing::Values("llama_gqa", "llama_rope_scaled", "qwen2", "qwen3", "mistral_swa"),
-                     testing::Values("plain", "auto")),
-    [](const auto& info) { return std::get<0>(info.param) + "_" + std::get<1>(info.param); });
+                     testing::Values(Path{"cpu", "plain"}, Path{"cpu", "auto"}, Path{"detached", "plain"},
+                                     Path{"cuda:0", "plain"})),
+    [](const auto& info) { return std::get<0>(info.param) + "_" + name_of_path(std::get<1>(info.param)); });
 
 }  // namespace
 }  // namespace ete::test

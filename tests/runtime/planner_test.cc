@@ -142,6 +142,65 @@ TEST(Planner, OptionsWithoutEffectAreNoted) {
       testing::IsSupersetOf({HasSubstr("--slots"), HasSubstr("--host-share"), HasSubstr("--link-limit")}));
 }
 
+// A device with memory of its own.
+EngineOptions detached() {
+  EngineOptions own = options();
+  own.device = "detached";
+  return own;
+}
+
+TEST(PlannerOfOwnMemory, ArenaHoldsWhatThePlanSays) {
+  for (const char* kv : {"device", "host"}) {
+    for (const char* vocab : {"device", "host"}) {
+      EngineOptions own = detached();
+      own.kv = kv;
+      own.vocab = vocab;
+      SCOPED_TRACE(std::string(kv) + " " + vocab);
+      const PreparedModel prepared = prepare(own);
+      const Plan& plan = prepared.planned.plan;
+      EXPECT_EQ(plan.kv_placement, kv);
+      EXPECT_EQ(plan.vocab_placement, vocab);
+      EXPECT_EQ(plan.resident_layers, plan.layers);
+      const uint64_t cache = std::string(kv) == "device" ? 2 * plan.kv_bytes_per_session : 0;
+      EXPECT_EQ(plan.peak_device_bytes, prepared.planned.placement.arena_bytes + cache);
+      EXPECT_EQ(load(own)->plan().peak_device_bytes, plan.peak_device_bytes);
+    }
+  }
+}
+
+TEST(PlannerOfOwnMemory, WhatDoesNotFitStaysOnTheHost) {
+  EngineOptions own = detached();
+  const Plan all = prepare(own).planned.plan;
+  EXPECT_EQ(all.vocab_placement, "device");
+  EXPECT_EQ(all.kv_placement, "device");
+  own.chunk = all.chunk;
+  own.vram_budget = all.peak_device_bytes;
+  EXPECT_EQ(prepare(own).planned.plan.vocab_placement, "device");
+  own.vram_budget = all.peak_device_bytes - 1024;
+  const Plan less = prepare(own).planned.plan;
+  EXPECT_EQ(less.vocab_placement, "host");
+  EXPECT_THAT(less.notes, testing::Contains(HasSubstr("vocabulary by host threads: exact, plain")));
+  EXPECT_LE(less.peak_device_bytes, own.vram_budget);
+  own.vocab = "device";
+  own.resident_layers = "0";
+  own.slots = 2;
+  const Plan streamed = prepare(own).planned.plan;
+  EXPECT_EQ(streamed.vocab_placement, "device");
+  EXPECT_LE(streamed.peak_device_bytes, own.vram_budget);
+}
+
+TEST(PlannerOfOwnMemory, HostShareIsRefused) {
+  EngineOptions own = detached();
+  own.host_share = 0.5;
+  try {
+    prepare(own);
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::unsupported);
+    EXPECT_THAT(error.what(), HasSubstr("--host-share: '0.5"));
+  }
+}
+
 TEST(Planner, AChunkIsRoundedUpAndTheNoteSaysSo) {
   EngineOptions chunked = options();
   chunked.chunk = 7;

@@ -291,13 +291,15 @@ class RefusingDevice final : public Device {
   std::unique_ptr<Event> create_event() override { return inner_.create_event(); }
   Buffer allocate(size_t bytes, MemorySpace space) override { return inner_.allocate(bytes, space); }
   void copy_async(Stream& stream, void* dst, const void* src, size_t bytes) override {
-    if (grants > 0) {
-      --grants;
-    } else if (refusals > 0) {
-      --refusals;
-      throw Error(ErrorCode::unavailable, "the device is gone");
-    }
+    grant_or_refuse();
     inner_.copy_async(stream, dst, src, bytes);
+  }
+  void fill_async(Stream& stream, void* dst, std::byte value, size_t bytes) override {
+    grant_or_refuse();
+    inner_.fill_async(stream, dst, value, bytes);
+  }
+  std::unique_ptr<LinkPacer> create_pacer(uint64_t bytes_per_second) override {
+    return inner_.create_pacer(bytes_per_second);
   }
   void host_async(Stream& stream, std::function<void()> work) override {
     inner_.host_async(stream, std::move(work));
@@ -305,6 +307,15 @@ class RefusingDevice final : public Device {
   size_t allocated_bytes() const override { return inner_.allocated_bytes(); }
 
  private:
+  void grant_or_refuse() {
+    if (grants > 0) {
+      --grants;
+    } else if (refusals > 0) {
+      --refusals;
+      throw Error(ErrorCode::unavailable, "the device is gone");
+    }
+  }
+
   Device& inner_;
 };
 

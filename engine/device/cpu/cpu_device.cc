@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 
 #include "engine/base/error.h"
 #include "engine/device/cpu/cpu_features.h"
@@ -47,6 +49,28 @@ std::string capability() {
   if (features.avx512) return "avx512";
   return features.avx2 ? "avx2" : "plain";
 }
+
+// Its clock is the stream's: both halves run there only.
+class CpuPacer final : public LinkPacer {
+ public:
+  explicit CpuPacer(uint64_t bytes_per_second) : rate_(static_cast<double>(bytes_per_second)) {}
+
+  void begin(Stream& stream) override {
+    as_cpu_stream(stream).submit_work([this] { started_ = std::max(started_, Clock::now()); });
+  }
+  void end(Stream& stream, size_t bytes) override {
+    as_cpu_stream(stream).submit_work([this, bytes] {
+      started_ += std::chrono::duration_cast<Clock::duration>(
+          std::chrono::duration<double>(static_cast<double>(bytes) / rate_));
+      std::this_thread::sleep_until(started_);
+    });
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  double rate_;
+  Clock::time_point started_{};
+};
 
 }  // namespace
 
@@ -100,6 +124,15 @@ Buffer CpuDevice::allocate(size_t bytes, MemorySpace space) {
 
 void CpuDevice::copy_async(Stream& stream, void* dst, const void* src, size_t bytes) {
   as_cpu_stream(stream).submit_work([dst, src, bytes] { std::memcpy(dst, src, bytes); });
+}
+
+void CpuDevice::fill_async(Stream& stream, void* dst, std::byte value, size_t bytes) {
+  as_cpu_stream(stream).submit_work(
+      [dst, value, bytes] { std::memset(dst, std::to_integer<int>(value), bytes); });
+}
+
+std::unique_ptr<LinkPacer> CpuDevice::create_pacer(uint64_t bytes_per_second) {
+  return std::make_unique<CpuPacer>(bytes_per_second);
 }
 
 void CpuDevice::host_async(Stream& stream, std::function<void()> work) {

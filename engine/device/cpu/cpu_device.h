@@ -21,7 +21,9 @@ class CpuDevice final : public Device {
   // Untouched pages cost nothing, so the check is against all RAM less what this device has already promised.
   Buffer allocate(size_t bytes, MemorySpace space) override;
   void copy_async(Stream& stream, void* dst, const void* src, size_t bytes) override;
+  void fill_async(Stream& stream, void* dst, std::byte value, size_t bytes) override;
   void host_async(Stream& stream, std::function<void()> work) override;
+  std::unique_ptr<LinkPacer> create_pacer(uint64_t bytes_per_second) override;
   size_t allocated_bytes() const override { return promised_->device.load(); }
 
   // Called from the work of a stream (or a test); the caller takes part in the loop.

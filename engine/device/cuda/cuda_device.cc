@@ -1,10 +1,13 @@
 #include "engine/device/cuda/cuda_device.h"
 
 #include <atomic>
+#include <map>
 #include <mutex>
 
 #include "engine/base/check.h"
 #include "engine/device/cuda/cuda_check.h"
+#include "engine/device/cuda/cuda_pacer.h"
+#include "engine/device/cuda/cuda_stream.h"
 
 namespace ete {
 
@@ -41,7 +44,9 @@ class HostError {
 
 class CudaStream final : public Stream {
  public:
-  CudaStream() { CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)); }
+  explicit CudaStream(int ordinal) : ordinal_(ordinal) {
+    CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+  }
   ~CudaStream() override {
     // Work in flight may still use host_error_; a failed device says so at its next checked call.
     (void)cudaStreamSynchronize(stream_);
@@ -57,9 +62,11 @@ class CudaStream final : public Stream {
     if (std::exception_ptr error = host_error_.take()) std::rethrow_exception(error);
   }
   cudaStream_t get() const { return stream_; }
+  int ordinal() const { return ordinal_; }
   HostError& host_error() { return host_error_; }
 
  private:
+  int ordinal_;
   cudaStream_t stream_ = nullptr;
   HostError host_error_;
 };
@@ -99,11 +106,75 @@ void run_host_call(void* data) {
   }
 }
 
+// Memory of one device. Giving memory back to the runtime waits for everything under way on the device,
+// copies of the next pass too, so what is released is kept for the next request of the same size, and given
+// back when a request fails. Any thread; buffers may outlive the device.
+class Memory {
+ public:
+  ~Memory() { give_back(); }
+
+  cudaError_t take(size_t bytes, MemorySpace space, void** data) {
+    if (take_kept(bytes, space, data)) return cudaSuccess;
+    const cudaError_t result = allocate(bytes, space, data);
+    if (result == cudaSuccess || !give_back()) return result;
+    (void)cudaGetLastError();  // an allocation that failed is not sticky, but stays as "last error"
+    return allocate(bytes, space, data);
+  }
+  void release(size_t bytes, MemorySpace space, void* data) {
+    if (space == MemorySpace::device) device_bytes_ -= bytes;
+    std::lock_guard lock(mutex_);
+    kept_[{space, bytes}].push_back(data);
+  }
+  size_t device_bytes() const { return device_bytes_; }
+
+ private:
+  bool take_kept(size_t bytes, MemorySpace space, void** data) {
+    std::lock_guard lock(mutex_);
+    const auto found = kept_.find({space, bytes});
+    if (found == kept_.end() || found->second.empty()) return false;
+    *data = found->second.back();
+    found->second.pop_back();
+    if (space == MemorySpace::device) device_bytes_ += bytes;
+    return true;
+  }
+  cudaError_t allocate(size_t bytes, MemorySpace space, void** data) {
+    if (space == MemorySpace::host) return cudaHostAlloc(data, bytes, cudaHostAllocDefault);
+    const cudaError_t result = cudaMalloc(data, bytes);
+    if (result == cudaSuccess) device_bytes_ += bytes;
+    return result;
+  }
+  // False: there was nothing to give.
+  bool give_back() {
+    std::lock_guard lock(mutex_);
+    bool any = false;
+    for (const auto& [key, blocks] : kept_) {
+      for (void* block : blocks) {
+        (void)(key.first == MemorySpace::host ? cudaFreeHost(block) : cudaFree(block));
+        any = true;
+      }
+    }
+    kept_.clear();
+    return any;
+  }
+
+  std::atomic<size_t> device_bytes_{0};  // handed out
+  std::mutex mutex_;
+  std::map<std::pair<MemorySpace, size_t>, std::vector<void*>> kept_;
+};
+
+// What the kernels are compiled for.
+constexpr int kLeastCapability = 75;
+
 class CudaDevice final : public Device {
  public:
   explicit CudaDevice(int ordinal) : ordinal_(ordinal) {
-    CUDA_CHECK(cudaSetDevice(ordinal));
+    make_current();
     CUDA_CHECK(cudaGetDeviceProperties(&properties_, ordinal));
+    if (10 * properties_.major + properties_.minor < kLeastCapability) {
+      throw Error(ErrorCode::unavailable, std::string(properties_.name) + " is " + capability() +
+                                              "; the least that kernels are compiled for is sm_" +
+                                              std::to_string(kLeastCapability));
+    }
     CUDA_CHECK(cudaFree(nullptr));  // creates the context now, so that a GPU that does not work says so here
   }
 
@@ -112,34 +183,38 @@ class CudaDevice final : public Device {
     info.kind = DeviceKind::cuda;
     info.ordinal = ordinal_;
     info.name = properties_.name;
-    info.capability = "sm_" + std::to_string(properties_.major) + std::to_string(properties_.minor);
+    info.capability = capability();
+    make_current();
     CUDA_CHECK(cudaMemGetInfo(&info.free_bytes, &info.total_bytes));
     return info;
   }
 
   std::unique_ptr<Stream> create_stream(const std::string&) override {
-    return std::make_unique<CudaStream>();
+    make_current();
+    return std::make_unique<CudaStream>(ordinal_);
   }
-  std::unique_ptr<Event> create_event() override { return std::make_unique<CudaEvent>(); }
+  std::unique_ptr<Event> create_event() override {
+    make_current();
+    return std::make_unique<CudaEvent>();
+  }
 
   Buffer allocate(size_t bytes, MemorySpace space) override {
     if (bytes == 0) return {};
+    make_current();
     void* data = nullptr;
-    if (space == MemorySpace::host) {
-      refuse_unless(cudaHostAlloc(&data, bytes, cudaHostAllocDefault), bytes, "pinned host memory");
-      return Buffer(static_cast<std::byte*>(data), bytes,
-                    [](std::byte* freed) { (void)cudaFreeHost(freed); });
-    }
-    refuse_unless(cudaMalloc(&data, bytes), bytes, "device memory");
-    *allocated_ += bytes;
-    return Buffer(static_cast<std::byte*>(data), bytes, [allocated = allocated_, bytes](std::byte* freed) {
-      (void)cudaFree(freed);
-      *allocated -= bytes;
-    });
+    refuse_unless(memory_->take(bytes, space, &data), bytes,
+                  space == MemorySpace::host ? "pinned host memory" : "device memory");
+    return Buffer(
+        static_cast<std::byte*>(data), bytes,
+        [memory = memory_, bytes, space](std::byte* released) { memory->release(bytes, space, released); });
   }
 
   void copy_async(Stream& stream, void* dst, const void* src, size_t bytes) override {
     CUDA_CHECK(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, as_cuda_stream(stream).get()));
+  }
+
+  void fill_async(Stream& stream, void* dst, std::byte value, size_t bytes) override {
+    CUDA_CHECK(cudaMemsetAsync(dst, std::to_integer<int>(value), bytes, cuda_stream_of(stream)));
   }
 
   void host_async(Stream& stream, std::function<void()> work) override {
@@ -149,9 +224,20 @@ class CudaDevice final : public Device {
     (void)call.release();  // run_host_call owns it
   }
 
-  size_t allocated_bytes() const override { return *allocated_; }
+  std::unique_ptr<LinkPacer> create_pacer(uint64_t bytes_per_second) override {
+    return make_cuda_pacer(*this, bytes_per_second);
+  }
+
+  size_t allocated_bytes() const override { return memory_->device_bytes(); }
 
  private:
+  // The runtime's current device is the calling thread's own.
+  void make_current() const { CUDA_CHECK(cudaSetDevice(ordinal_)); }
+
+  std::string capability() const {
+    return "sm_" + std::to_string(properties_.major) + std::to_string(properties_.minor);
+  }
+
   void refuse_unless(cudaError_t result, size_t bytes, const char* what) const {
     if (result == cudaSuccess) return;
     (void)cudaGetLastError();  // an allocation that failed is not sticky, but stays as "last error"
@@ -166,7 +252,7 @@ class CudaDevice final : public Device {
 
   int ordinal_;
   cudaDeviceProp properties_{};
-  std::shared_ptr<std::atomic<size_t>> allocated_ = std::make_shared<std::atomic<size_t>>(0);
+  std::shared_ptr<Memory> memory_ = std::make_shared<Memory>();
 };
 
 int cuda_device_count() {
@@ -178,6 +264,12 @@ int cuda_device_count() {
 }
 
 }  // namespace
+
+cudaStream_t cuda_stream_of(Stream& stream) {
+  const CudaStream& cuda = as_cuda_stream(stream);
+  CUDA_CHECK(cudaSetDevice(cuda.ordinal()));
+  return cuda.get();
+}
 
 std::unique_ptr<Device> make_cuda_device(int ordinal) {
   const std::string name = "cuda:" + std::to_string(ordinal);

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "engine/base/check.h"
+
 namespace ete {
 
 MergeScales merge_softmax(Softmax* into, const Softmax& tile) {
@@ -59,6 +61,35 @@ Softmax attend_tile(const AttentionArgs& args, const float* q, const TileKeys& k
   return softmax;
 }
 
+// The tiles of a row that are among the call's pages.
+struct TileSpan {
+  int64_t first;
+  int64_t last;
+  bool starts;  // with the row's first tile
+  bool ends;    // with its last
+};
+
+TileSpan tiles_of_call(const AttentionArgs& args, const KvSegment& segment, int64_t position) {
+  const int64_t first = first_visible(position, args.window) / kKvTile;
+  const int64_t last = position / kKvTile;
+  return {.first = std::max(first, segment.first_page),
+          .last = std::min(last, segment.end_page() - 1),
+          .starts = first >= segment.first_page,
+          .ends = last < segment.end_page()};
+}
+
+void load_state(const float* state /*[dim + 2]*/, int64_t dim, Softmax* softmax, float* acc /*[dim]*/) {
+  *softmax = {.max = state[0], .sum = state[1], .empty = false};
+  std::copy_n(state + 2, dim, acc);
+}
+
+void store_state(const Softmax& softmax, const float* acc /*[dim]*/, int64_t dim,
+                 float* state /*[dim + 2]*/) {
+  state[0] = softmax.max;
+  state[1] = softmax.sum;
+  std::copy_n(acc, dim, state + 2);
+}
+
 void attend_row(const AttentionArgs& args, const KvSegment& segment, int64_t i, int64_t head,
                 float* scratch) {
   const int64_t dim = args.kv.head_dim;
@@ -67,9 +98,15 @@ void attend_row(const AttentionArgs& args, const KvSegment& segment, int64_t i, 
   const int64_t kv_head = head / (args.heads / args.kv.kv_heads);
   float* acc = scratch;             // [dim]
   float* tile_acc = scratch + dim;  // [dim]
+  const TileSpan span = tiles_of_call(args, segment, position);
+  if (span.first > span.last) return;
+  float* state = args.state == nullptr
+                     ? nullptr
+                     : args.state + (row * args.heads + head) * AttentionArgs::state_floats(dim);
   Softmax softmax;
-  for (int64_t tile = first_visible(position, args.window) / kKvTile; tile <= position / kKvTile; ++tile) {
-    const std::byte* page = segment.pages[static_cast<size_t>(tile)];
+  if (!span.starts) load_state(state, dim, &softmax, acc);
+  for (int64_t tile = span.first; tile <= span.last; ++tile) {
+    const std::byte* page = segment.pages[static_cast<size_t>(tile - segment.first_page)];
     const TileKeys keys{.k = page + kv_offset(args.kv, 0, kv_head, 0),
                         .v = page + kv_offset(args.kv, 1, kv_head, 0)};
     const Softmax partial =
@@ -77,6 +114,7 @@ void attend_row(const AttentionArgs& args, const KvSegment& segment, int64_t i, 
                     visible_in_tile(position, args.window, tile), scratch + 2 * dim, tile_acc);
     merge_tile(&softmax, acc, partial, tile_acc, dim);
   }
+  if (!span.ends) return store_state(softmax, acc, dim, state);
   finish_softmax(softmax, acc, dim, args.out + row * args.out_stride + head * dim);
 }
 
@@ -94,6 +132,7 @@ void attention_plain(const CpuContext& context, const AttentionArgs& args) {
 
 void attention_cpu(const CpuContext& context, RowKind kind, const AttentionArgs& args) {
   if (context.is_plain()) return attention_plain(context, args);
+  CHECK(args.state == nullptr, "only the plain family takes a row's pages in parts");
   if (kind == RowKind::decode) return attention_decode_avx2(context, args);
   attention_prefill_avx2(context, args);
 }

@@ -13,10 +13,6 @@
 
 namespace ete {
 
-inline int64_t first_visible(int64_t position, int64_t window) {
-  return window > 0 ? std::max<int64_t>(0, position - window + 1) : 0;
-}
-
 // Visible keys of one row within one tile, relative to the tile's first position.
 struct TileRange {
   int64_t begin = 0;

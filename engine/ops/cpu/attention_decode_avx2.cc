@@ -183,7 +183,7 @@ class Rows {
             .position = row.position,
             .kv_head = within / row.tiles,
             .tile = tile,
-            .page = row.segment->pages[static_cast<size_t>(tile)]};
+            .page = row.segment->pages[static_cast<size_t>(tile - row.segment->first_page)]};
   }
 
  private:

@@ -246,7 +246,7 @@ void attend_tile(const AttentionArgs& args, const Job& job, int64_t tile, const 
   // one's end.
   const TileRange keys{visible_in_tile(position + job.begin, args.window, tile).begin / kPanel * kPanel,
                        visible_in_tile(position + job.end - 1, args.window, tile).end};
-  const std::byte* page = job.segment->pages[static_cast<size_t>(tile)];
+  const std::byte* page = job.segment->pages[static_cast<size_t>(tile - job.segment->first_page)];
   convert_keys(args.kv, page + kv_offset(args.kv, 0, job.kv_head, 0), keys, sizes, scratch);
   convert_values(args.kv, page + kv_offset(args.kv, 1, job.kv_head, 0), keys, sizes, scratch);
   Batch batch;

@@ -1,15 +1,15 @@
 #include "engine/ops/cpu/cpu_ops.h"
 
-#include "engine/ops/cpu/check_args.h"
+#include "engine/ops/check_args.h"
 
 namespace ete {
 
-CpuOps::CpuOps(CpuDevice& device, const OpsOptions& options)
+CpuOps::CpuOps(Device& device, ThreadPool& pool, const OpsOptions& options)
     : device_(device),
       math_(options.math),
       matmul_(options.family, options.math),
-      workspace_(device.pool().size()),
-      context_{.pool = device.pool(),
+      workspace_(pool.size()),
+      context_{.pool = pool,
                .workspace = workspace_,
                .family = resolve_matmul_family(options.family, options.math)} {}
 

@@ -1,20 +1,21 @@
 #pragma once
 
-#include "engine/device/cpu/cpu_device.h"
+#include "engine/device/cpu/thread_pool.h"
 #include "engine/ops/cpu/kernels.h"
 #include "engine/ops/cpu/matmul.h"
 #include "engine/ops/ops.h"
 
 namespace ete {
 
-// Ops of a CPU device: checks the arguments on the caller's thread (Error names what is wrong), then runs the
-// op on the stream's thread and the device's pool. The device outlives it; it outlives the work that it has
-// submitted.
+// Ops of host threads: checks the arguments on the caller's thread (Error names what is wrong), then runs the
+// op when the stream of `device` reaches it, on the pool. Device and pool outlive it; it outlives the work
+// that it has submitted.
 class CpuOps final : public Ops {
  public:
-  CpuOps(CpuDevice& device, const OpsOptions& options);
+  CpuOps(Device& device, ThreadPool& pool, const OpsOptions& options);
 
   std::string describe() const override;
+  Ops& host_ops() override { return *this; }
   void embed(Stream& stream, const PackedMatrix& table, std::vector<int32_t> ids, float scale, float* y,
              int64_t y_stride) override;
   void rms_norm(Stream& stream, const RmsNormArgs& args) override;
@@ -31,7 +32,7 @@ class CpuOps final : public Ops {
                    float* y, int64_t y_stride) override;
 
  private:
-  CpuDevice& device_;
+  Device& device_;
   Math math_;
   MatmulPath matmul_;
   Workspace workspace_;

@@ -7,7 +7,7 @@ namespace {
 
 void store_row(const KvAppendArgs& args, const KvSegment& segment, int64_t i, FromF32 from_f32) {
   const int64_t position = segment.first_position + i;
-  std::byte* page = segment.pages[static_cast<size_t>(position / kKvTile)];
+  std::byte* page = segment.pages[static_cast<size_t>(position / kKvTile - segment.first_page)];
   const float* k = args.k + (segment.row_begin + i) * args.k_stride;  // [kv_heads, head_dim]
   const float* v = args.v + (segment.row_begin + i) * args.v_stride;
   for (int64_t head = 0; head < args.kv.kv_heads; ++head) {

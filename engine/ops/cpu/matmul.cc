@@ -8,6 +8,7 @@
 
 #include "engine/base/check.h"
 #include "engine/device/cpu/cpu_features.h"
+#include "engine/ops/check_args.h"
 #include "engine/ops/cpu/matmul_kernels.h"
 
 namespace ete {
@@ -41,19 +42,6 @@ const MatmulKernels& kernels_of(KernelFamily family) {
     default:
       check_failed(__FILE__, __LINE__, "KernelFamily", std::string(name_of(family)));
   }
-}
-
-void check_output(const MatmulOutput& output, int64_t cols, int64_t x_stride, int64_t m) {
-  CHECK(output.w.data != nullptr && output.y != nullptr, "null matrix or result");
-  CHECK(output.w.cols == cols && cols > 0 && cols <= x_stride, "cols " + std::to_string(output.w.cols) +
-                                                                   " of " + std::to_string(cols) +
-                                                                   ", x_stride " + std::to_string(x_stride));
-  CHECK(output.row_begin >= 0 && output.row_begin % kPanelRows == 0 && output.row_begin <= output.row_end &&
-            output.row_end <= output.w.rows &&
-            (output.row_end == output.w.rows || output.row_end % kPanelRows == 0),
-        "rows [" + std::to_string(output.row_begin) + ", " + std::to_string(output.row_end) + ") of " +
-            std::to_string(output.w.rows));
-  CHECK(output.row_end <= output.y_stride || m <= 1, "y_stride " + std::to_string(output.y_stride));
 }
 
 // One call: what every task of it reads.
@@ -351,9 +339,8 @@ bool MatmulPath::rounds(RowKind kind, WeightFormat format) const {
 void matmul_cpu(const CpuContext& context, const MatmulPath& path, RowKind kind, const float* x,
                 int64_t x_stride, int64_t m, const std::vector<MatmulOutput>& outputs) {
   if (m == 0 || outputs.empty()) return;
+  check_matmul(x, x_stride, m, outputs);
   const int64_t cols = outputs.front().w.cols;
-  CHECK(m > 0 && x != nullptr, "m = " + std::to_string(m));
-  for (const MatmulOutput& output : outputs) check_output(output, cols, x_stride, m);
   std::vector<MatmulOutput> exact, rounded;
   for (const MatmulOutput& output : outputs) {
     (path.rounds(kind, output.w.format) ? rounded : exact).push_back(output);

@@ -4,12 +4,13 @@
 
 #include "engine/ops/ops.h"
 
-// What CpuOps refuses before it enqueues: ids and requests with Error(invalid_argument), contradictions
+// What every Ops refuses before it enqueues: ids and requests with Error(invalid_argument), contradictions
 // between our own sizes with CHECK.
 
 namespace ete {
 
 void check_embed(const PackedMatrix& table, std::span<const int32_t> ids, int64_t y_stride);
+void check_matmul(const float* x, int64_t x_stride, int64_t m, std::span<const MatmulOutput> outputs);
 void check_rope(const RopeArgs& args);
 void check_kv_append(const KvAppendArgs& args);
 void check_attention(const AttentionArgs& args);

@@ -1,4 +1,4 @@
-#include "engine/ops/cpu/check_args.h"
+#include "engine/ops/check_args.h"
 
 #include "engine/base/check.h"
 
@@ -15,10 +15,29 @@ void check_kv(const KvLayout& kv, const std::vector<KvSegment>& segments) {
   CHECK(kv.head_dim >= 2 && kv.head_dim <= kMaxHeadDim && kv.head_dim % 2 == 0, std::to_string(kv.head_dim));
   for (const KvSegment& segment : segments) {
     CHECK(segment.row_begin >= 0 && segment.row_count >= 0 && segment.first_position >= 0, "negative");
-    const int64_t end = segment.first_position + segment.row_count;
-    const auto held = static_cast<int64_t>(segment.pages.size()) * kKvTile;
-    CHECK(end <= held, std::to_string(end) + " positions, pages for " + std::to_string(held));
+    CHECK(segment.first_page >= 0, std::to_string(segment.first_page));
   }
+}
+
+// Every position from `first` to the segment's last has its page.
+void check_pages(const KvSegment& segment, int64_t first) {
+  const int64_t end = segment.first_position + segment.row_count;
+  const int64_t held = segment.end_page() * kKvTile;
+  CHECK(end <= held, std::to_string(end) + " positions, pages for " + std::to_string(held));
+  CHECK(first >= segment.first_page * kKvTile, std::to_string(first));
+}
+
+void check_output(const MatmulOutput& output, int64_t cols, int64_t x_stride, int64_t m) {
+  CHECK(output.w.data != nullptr && output.y != nullptr, "null matrix or result");
+  CHECK(output.w.cols == cols && cols > 0 && cols <= x_stride, "cols " + std::to_string(output.w.cols) +
+                                                                   " of " + std::to_string(cols) +
+                                                                   ", x_stride " + std::to_string(x_stride));
+  CHECK(output.row_begin >= 0 && output.row_begin % kPanelRows == 0 && output.row_begin <= output.row_end &&
+            output.row_end <= output.w.rows &&
+            (output.row_end == output.w.rows || output.row_end % kPanelRows == 0),
+        "rows [" + std::to_string(output.row_begin) + ", " + std::to_string(output.row_end) + ") of " +
+            std::to_string(output.w.rows));
+  CHECK(output.row_end <= output.y_stride || m <= 1, "y_stride " + std::to_string(output.y_stride));
 }
 
 void check_wanted(const std::string& row, int64_t vocab, const LogitsWanted& wanted) {
@@ -51,6 +70,11 @@ void check_embed(const PackedMatrix& table, std::span<const int32_t> ids, int64_
   }
 }
 
+void check_matmul(const float* x, int64_t x_stride, int64_t m, std::span<const MatmulOutput> outputs) {
+  CHECK(m > 0 && x != nullptr, "m = " + std::to_string(m));
+  for (const MatmulOutput& output : outputs) check_output(output, outputs.front().w.cols, x_stride, m);
+}
+
 void check_rope(const RopeArgs& args) {
   CHECK(args.rotary_dim >= 0 && args.rotary_dim % 2 == 0 && args.rotary_dim <= args.head_dim,
         std::to_string(args.rotary_dim));
@@ -60,6 +84,7 @@ void check_rope(const RopeArgs& args) {
 
 void check_kv_append(const KvAppendArgs& args) {
   check_kv(args.kv, args.segments);
+  for (const KvSegment& segment : args.segments) check_pages(segment, segment.first_position);
   const int64_t width = args.kv.kv_heads * args.kv.head_dim;
   CHECK(args.k_stride >= width && args.v_stride >= width, std::to_string(width));
 }
@@ -68,6 +93,9 @@ void check_attention(const AttentionArgs& args) {
   check_kv(args.kv, args.segments);
   CHECK(args.heads > 0 && args.heads % args.kv.kv_heads == 0, std::to_string(args.heads));
   CHECK(args.window >= 0, std::to_string(args.window));
+  for (const KvSegment& segment : args.segments) {
+    if (args.state == nullptr) check_pages(segment, first_visible(segment.first_position, args.window));
+  }
   const int64_t width = args.heads * args.kv.head_dim;
   CHECK(args.q_stride >= width && args.out_stride >= width, std::to_string(width));
 }

@@ -1,0 +1,130 @@
+// What a device's ops reach of its own memory's bandwidth: device_bench [DEVICE] [KERNELS] [MATH]
+// [PREFIX of the formats]. Every
+// figure stands beside the ceiling measured in the same run, a copy from device memory to device memory.
+// Matrices are rotated so that no cache holds them.
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "engine/base/error.h"
+#include "engine/ops/ops.h"
+
+namespace ete {
+namespace {
+
+constexpr int64_t kRows = 12288;
+constexpr int64_t kCols = 4096;
+constexpr size_t kRotatedBytes = size_t{1} << 30;
+constexpr int64_t kMostRows = 2048;  // of x
+
+struct Bench {
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Ops> ops;
+  std::unique_ptr<Stream> stream;
+
+  // Seconds a call, of enough calls to hide the launches.
+  double seconds(const std::function<void(int call)>& run) const {
+    using Clock = std::chrono::steady_clock;
+    for (int call = 0; call < 4; ++call) run(call);
+    stream->synchronize();
+    const auto start = Clock::now();
+    int calls = 0;
+    std::chrono::duration<double> elapsed{};
+    do {
+      for (int i = 0; i < 16; ++i) run(calls++);
+      stream->synchronize();
+      elapsed = Clock::now() - start;
+    } while (elapsed.count() < 0.15);
+    return elapsed.count() / calls;
+  }
+};
+
+// Bytes of any format: random bits, small enough in their f16 fields to give numbers.
+Buffer random_bytes(const Bench& bench, size_t bytes) {
+  Buffer host = bench.device->allocate(bytes, MemorySpace::host);
+  std::mt19937 random(1);
+  const size_t drawn = std::min(bytes, size_t{1} << 24);
+  for (size_t i = 0; i < drawn / 4; ++i) host.as<uint32_t>()[i] = random() & 0x3bff3bffu;
+  for (size_t done = drawn; done < bytes; done += drawn) {
+    std::memcpy(host.data() + done, host.data(), std::min(drawn, bytes - done));
+  }
+  Buffer there = bench.device->allocate(bytes, MemorySpace::device);
+  bench.device->copy_async(*bench.stream, there.data(), host.data(), bytes);
+  bench.stream->synchronize();
+  return there;
+}
+
+double copy_bandwidth(const Bench& bench) {
+  const Buffer from = random_bytes(bench, kRotatedBytes);
+  const Buffer to = bench.device->allocate(kRotatedBytes, MemorySpace::device);
+  const double seconds = bench.seconds(
+      [&](int) { bench.device->copy_async(*bench.stream, to.data(), from.data(), kRotatedBytes); });
+  return 2 * static_cast<double>(kRotatedBytes) / seconds;
+}
+
+void products(const Bench& bench, WeightFormat format, double ceiling) {
+  const size_t bytes = packed_bytes(format, kRows, kCols);
+  const auto matrices = static_cast<int>(kRotatedBytes / bytes);
+  const Buffer weights = random_bytes(bench, static_cast<size_t>(matrices) * bytes);
+  const Buffer x = random_bytes(bench, static_cast<size_t>(kMostRows * kCols) * sizeof(float));
+  const Buffer y =
+      bench.device->allocate(static_cast<size_t>(kMostRows * kRows) * sizeof(float), MemorySpace::device);
+  const auto time = [&](RowKind kind, int64_t m) {
+    return bench.seconds([&](int call) {
+      const std::byte* data = weights.data() + static_cast<size_t>(call % matrices) * bytes;
+      bench.ops->matmul(
+          *bench.stream, kind, x.as<float>(), kCols, m,
+          {{.w = {format, kRows, kCols, data}, .row_end = kRows, .y = y.as<float>(), .y_stride = kRows}});
+    });
+  };
+  const double one = time(RowKind::decode, 1);
+  std::printf("%-8s decode %6.0f GB/s %.2f of copy |", std::string(name_of(format)).c_str(),
+              static_cast<double>(bytes) / one * 1e-9, static_cast<double>(bytes) / one / ceiling);
+  for (const int64_t m : {2, 4, 16, 64})
+    std::printf(" %ld rows %.2fx", static_cast<long>(m), time(RowKind::decode, m) / one);
+  std::printf(" | prefill");
+  for (const int64_t m : {64, 512, 2048}) {
+    const double flops = 2.0 * kRows * kCols * static_cast<double>(m);
+    std::printf(" %ld: %.1f TFLOP/s", static_cast<long>(m), flops / time(RowKind::prefill, m) * 1e-12);
+  }
+  std::printf("\n");
+  std::fflush(stdout);
+}
+
+void run(int argc, char** argv) {
+  Bench bench;
+  bench.device = make_device({.device = argc > 1 ? argv[1] : "auto"});
+  bench.ops =
+      make_ops(*bench.device, {.math = argc > 3 && std::string(argv[3]) == "fast" ? Math::fast : Math::exact,
+                               .family = kernel_family_from(argc > 2 ? argv[2] : "auto")});
+  bench.stream = bench.device->create_stream("bench");
+  const double ceiling = copy_bandwidth(bench);
+  std::printf("%s; %s; matrices of %ld x %ld; device copy %.0f GB/s, read and written\n",
+              bench.device->info().name.c_str(), bench.ops->describe().c_str(), static_cast<long>(kRows),
+              static_cast<long>(kCols), ceiling * 1e-9);
+  for (const WeightFormat format : {WeightFormat::w8_row, WeightFormat::w8_g32, WeightFormat::w4_g32,
+                                    WeightFormat::w4_g32m, WeightFormat::w4_g128, WeightFormat::bf16,
+                                    WeightFormat::f32, WeightFormat::q4_k, WeightFormat::q6_k}) {
+    if (argc <= 4 || name_of(format).starts_with(argv[4])) products(bench, format, ceiling);
+  }
+}
+
+}  // namespace
+}  // namespace ete
+
+int main(int argc, char** argv) {
+  try {
+    ete::run(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "device_bench: %s\n", error.what());
+    return 1;
+  }
+  return 0;
+}

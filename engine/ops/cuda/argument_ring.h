@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/device/device.h"
+
+namespace ete {
+
+// Small arrays that a launch takes (positions, ids, page addresses), copied into pinned host memory that
+// kernels read in place. Each stream has its own ring of segments; a segment is written again only after
+// every launch that may read it is done. Engine thread.
+class ArgumentRing {
+ public:
+  explicit ArgumentRing(Device& device) : device_(device) {}
+
+  // Begins the arrays of one launch on `stream`, of `bytes` in all, each array padded(). They are put next,
+  // and the launch follows before the next begin().
+  void begin(Stream& stream, size_t bytes);
+  // A copy of the values that the launch may read.
+  template <typename T>
+  const T* put(const std::vector<T>& values) {
+    return static_cast<const T*>(put_bytes(values.data(), values.size() * sizeof(T)));
+  }
+  template <typename T>
+  static size_t padded(const std::vector<T>& values) {
+    return padded(values.size() * sizeof(T));
+  }
+
+ private:
+  static constexpr size_t kSegments = 4;
+  static constexpr size_t kSegmentBytes = size_t{1} << 20;
+
+  struct Ring {
+    Buffer memory;  // pinned, [kSegments][kSegmentBytes]
+    std::unique_ptr<Event> done[kSegments];
+    size_t segment = 0;
+    size_t used = 0;
+  };
+  static size_t padded(size_t bytes) { return (bytes + 15) / 16 * 16; }
+  Ring make_ring();
+  const void* put_bytes(const void* data, size_t bytes);
+
+  Device& device_;
+  std::unordered_map<Stream*, Ring> rings_;
+  Ring* open_ = nullptr;  // of the launch begun last
+};
+
+}  // namespace ete

@@ -1,0 +1,246 @@
+#include "engine/ops/cuda/cuda_ops.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "engine/base/check.h"
+#include "engine/device/cpu/thread_pool.h"
+#include "engine/device/cuda/cuda_stream.h"
+#include "engine/ops/check_args.h"
+#include "engine/ops/cpu/cpu_ops.h"
+#include "engine/ops/cuda/argument_ring.h"
+#include "engine/ops/cuda/kernels.h"
+
+namespace ete {
+
+namespace {
+
+class CudaOps final : public Ops {
+ public:
+  CudaOps(Device& device, const OpsOptions& options)
+      : device_(device),
+        fast_(options.math == Math::fast),
+        ring_(device),
+        pool_(options.host_threads),
+        host_(device, pool_, {}) {
+    if (fast_ && !cuda_has_fast_math(device.info())) {
+      refuse("math: 'fast'; accepted on " + device.info().name + ": exact");
+    }
+    const KernelFamily runs = fast_ ? KernelFamily::mma : KernelFamily::plain;
+    if (options.family == KernelFamily::automatic || options.family == runs) return;
+    refuse("kernels: '" + std::string(name_of(options.family)) + "' does not run with --math " +
+           (fast_ ? "fast" : "exact") + "; accepted: auto, " + std::string(name_of(runs)));
+  }
+
+  std::string describe() const override {
+    if (!fast_) return "exact, plain (decode, prefill)";
+    return "fast, mma (decode, prefill): activations of int8 and int4 weights rounded to int8 per 32 columns";
+  }
+  size_t workspace_bytes(int64_t rows, int64_t cols) const override {
+    return fast_ ? cuda::QuantizedRows::bytes_for(rows, cols) : 0;
+  }
+  void set_workspace(std::byte* memory, size_t bytes) override {
+    workspace_ = memory;
+    workspace_size_ = bytes;
+  }
+  Ops& host_ops() override { return host_; }
+
+  void embed(Stream& stream, const PackedMatrix& table, std::vector<int32_t> ids, float scale, float* y,
+             int64_t y_stride) override {
+    check_embed(table, ids, y_stride);
+    if (ids.empty()) return;
+    ring_.begin(stream, ArgumentRing::padded(ids));
+    cuda::launch_embed(cuda_stream_of(stream), table, ring_.put(ids), std::ssize(ids), scale, y, y_stride);
+  }
+
+  void rms_norm(Stream& stream, const RmsNormArgs& args) override {
+    if (args.m > 0) cuda::launch_rms_norm(cuda_stream_of(stream), args);
+  }
+
+  void matmul(Stream& stream, RowKind kind, const float* x, int64_t x_stride, int64_t m,
+              std::vector<MatmulOutput> outputs) override;
+
+  void rope(Stream& stream, const RopeArgs& args) override {
+    check_rope(args);
+    if (args.m == 0 || args.rotary_dim == 0) return;
+    ring_.begin(stream, ArgumentRing::padded(args.positions));
+    cuda::launch_rope(cuda_stream_of(stream),
+                      {.x = args.x,
+                       .x_stride = args.x_stride,
+                       .m = args.m,
+                       .heads = args.heads,
+                       .head_dim = args.head_dim,
+                       .rotary_dim = args.rotary_dim,
+                       .inv_freq = args.inv_freq,
+                       .amplitude = args.amplitude},
+                      ring_.put(args.positions));
+  }
+
+  void kv_append(Stream& stream, const KvAppendArgs& args) override {
+    check_kv_append(args);
+    const cuda::KvRows rows = kv_rows(stream, args.segments);
+    if (rows.count == 0) return;
+    cuda::launch_kv_append(
+        cuda_stream_of(stream),
+        {.k = args.k, .v = args.v, .k_stride = args.k_stride, .v_stride = args.v_stride, .kv = args.kv},
+        rows);
+  }
+
+  void attention(Stream& stream, RowKind, const AttentionArgs& args) override {
+    check_attention(args);
+    const cuda::KvRows rows = kv_rows(stream, args.segments);
+    if (rows.count == 0) return;
+    cuda::launch_attention(cuda_stream_of(stream),
+                           {.q = args.q,
+                            .q_stride = args.q_stride,
+                            .out = args.out,
+                            .out_stride = args.out_stride,
+                            .heads = args.heads,
+                            .kv = args.kv,
+                            .scale = args.scale,
+                            .window = args.window,
+                            .state = args.state},
+                           rows);
+  }
+
+  void gated_activation(Stream& stream, Activation act, const float* gate, const float* up, float* y,
+                        int64_t m, int64_t n, int64_t stride) override {
+    if (m > 0) cuda::launch_gated_activation(cuda_stream_of(stream), act, gate, up, y, m, n, stride);
+  }
+
+  void reduce_logits(Stream& stream, const float* logits, int64_t stride, int64_t vocab,
+                     std::vector<LogitsWanted> wanted, std::vector<LogitsRow*> results) override;
+
+  void gather_rows(Stream& stream, const float* x, int64_t x_stride, std::vector<int64_t> rows, int64_t n,
+                   float* y, int64_t y_stride) override {
+    if (rows.empty()) return;
+    ring_.begin(stream, ArgumentRing::padded(rows));
+    cuda::launch_gather_rows(cuda_stream_of(stream), x, x_stride, ring_.put(rows), std::ssize(rows), n, y,
+                             y_stride);
+  }
+
+ private:
+  [[noreturn]] static void refuse(const std::string& message) {
+    throw Error(ErrorCode::invalid_argument, message);
+  }
+
+  cuda::KvRows kv_rows(Stream& stream, const std::vector<KvSegment>& segments);
+
+  cuda::QuantizedRows quantize(Stream& stream, RowKind kind, const cuda::MatmulShape& shape);
+
+  Device& device_;
+  bool fast_;
+  ArgumentRing ring_;
+  ThreadPool pool_;
+  CpuOps host_;
+  Buffer logits_;  // pinned
+  Buffer own_workspace_;
+  std::byte* workspace_ = nullptr;
+  size_t workspace_size_ = 0;
+};
+
+cuda::KvRows CudaOps::kv_rows(Stream& stream, const std::vector<KvSegment>& segments) {
+  std::vector<std::byte*> pages;
+  std::vector<cuda::KvRow> rows;
+  for (const KvSegment& segment : segments) {
+    for (int64_t i = 0; i < segment.row_count; ++i) {
+      rows.push_back({.row = segment.row_begin + i,
+                      .position = segment.first_position + i,
+                      .first_page = segment.first_page,
+                      .end_page = segment.end_page(),
+                      .pages_begin = std::ssize(pages)});
+    }
+    pages.insert(pages.end(), segment.pages.begin(), segment.pages.end());
+  }
+  ring_.begin(stream, ArgumentRing::padded(pages) + ArgumentRing::padded(rows));
+  return {.pages = ring_.put(pages), .rows = ring_.put(rows), .count = std::ssize(rows)};
+}
+
+// x [m, cols] of the call, rounded, until the next call.
+cuda::QuantizedRows CudaOps::quantize(Stream& stream, RowKind kind, const cuda::MatmulShape& shape) {
+  const size_t bytes = cuda::QuantizedRows::bytes_for(shape.m, shape.cols);
+  if (bytes > workspace_size_) {
+    stream.synchronize();  // earlier calls may still read what this replaces
+    own_workspace_ = device_.allocate(bytes, MemorySpace::device);
+    set_workspace(own_workspace_.data(), bytes);
+  }
+  const auto rows = cuda::QuantizedRows::at(workspace_, kind, shape.m, shape.cols);
+  cuda::launch_quantize(cuda_stream_of(stream), shape, rows);
+  return rows;
+}
+
+// Products of one format share a launch.
+void CudaOps::matmul(Stream& stream, RowKind kind, const float* x, int64_t x_stride, int64_t m,
+                     std::vector<MatmulOutput> outputs) {
+  if (m == 0 || outputs.empty()) return;
+  check_matmul(x, x_stride, m, outputs);
+  std::erase_if(outputs, [](const MatmulOutput& output) { return output.row_begin >= output.row_end; });
+  std::stable_sort(outputs.begin(), outputs.end(),
+                   [](const MatmulOutput& a, const MatmulOutput& b) { return a.w.format < b.w.format; });
+  if (outputs.empty()) return;
+  const cuda::MatmulShape shape{.x = x, .x_stride = x_stride, .m = m, .cols = outputs.front().w.cols};
+  const auto rounds = [this](WeightFormat format) { return fast_ && cuda::has_mma(format); };
+  cuda::QuantizedRows rounded;
+  if (std::any_of(outputs.begin(), outputs.end(),
+                  [&](const MatmulOutput& output) { return rounds(output.w.format); })) {
+    rounded = quantize(stream, kind, shape);
+  }
+  for (size_t first = 0; first < outputs.size();) {
+    const WeightFormat format = outputs[first].w.format;
+    cuda::Products products;
+    int64_t panels = 0;
+    while (first < outputs.size() && outputs[first].w.format == format &&
+           products.count < cuda::kMaxProducts) {
+      const MatmulOutput& output = outputs[first++];
+      const auto skipped = static_cast<size_t>(output.row_begin / kPanelRows);
+      panels += (output.row_end - output.row_begin + kPanelRows - 1) / kPanelRows;
+      products.product[products.count++] = {
+          .panels = output.w.data + skipped * panel_bytes(format, output.w.cols),
+          .bias = output.bias == nullptr ? nullptr : output.bias + output.row_begin,
+          .y = output.y + output.row_begin,
+          .y_stride = output.y_stride,
+          .rows = output.row_end - output.row_begin,
+          .panel_end = panels,
+          .add_to_y = output.add_to_y};
+    }
+    const cudaStream_t to = cuda_stream_of(stream);
+    if (rounds(format)) {
+      const auto launch =
+          kind == RowKind::decode ? cuda::launch_matmul_mma_decode : cuda::launch_matmul_mma_prefill;
+      launch(to, format, rounded, shape, products);
+    } else {
+      const auto launch = kind == RowKind::decode ? cuda::launch_matmul_decode : cuda::launch_matmul_prefill;
+      launch(to, format, shape, products);
+    }
+  }
+}
+
+// On host threads: a row crosses the link in less time than a client takes to ask for the next one.
+void CudaOps::reduce_logits(Stream& stream, const float* logits, int64_t stride, int64_t vocab,
+                            std::vector<LogitsWanted> wanted, std::vector<LogitsRow*> results) {
+  check_reduce_logits(stride, vocab, wanted, results);
+  if (wanted.empty()) return;
+  const size_t floats = (wanted.size() - 1) * static_cast<size_t>(stride) + static_cast<size_t>(vocab);
+  const size_t bytes = floats * sizeof(float);
+  if (logits_.size() < bytes) {
+    stream.synchronize();  // the last call's rows may still be read
+    logits_ = device_.allocate(bytes, MemorySpace::host);
+  }
+  device_.copy_async(stream, logits_.data(), logits, bytes);
+  host_.reduce_logits(stream, logits_.as<const float>(), stride, vocab, std::move(wanted),
+                      std::move(results));
+}
+
+}  // namespace
+
+bool cuda_has_fast_math(const DeviceInfo& info) {
+  constexpr int kLeastCapability = 80;  // mma.m16n8k32 of int8
+  return std::stoi(info.capability.substr(3)) >= kLeastCapability;
+}
+
+std::unique_ptr<Ops> make_cuda_ops(Device& device, const OpsOptions& options) {
+  return std::make_unique<CudaOps>(device, options);
+}
+
+}  // namespace ete

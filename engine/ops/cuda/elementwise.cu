@@ -1,0 +1,129 @@
+#include "engine/device/cuda/cuda_check.h"
+#include "engine/ops/cuda/kernels.h"
+#include "engine/ops/cuda/packed_load.cuh"
+
+namespace ete::cuda {
+
+namespace {
+
+constexpr int kThreads = 256;
+
+unsigned blocks_for(int64_t items) { return static_cast<unsigned>((items + kThreads - 1) / kThreads); }
+
+template <WeightFormat F>
+__global__ void embed_kernel(PackedMatrix table, int64_t panel_bytes, const int32_t* ids, float scale,
+                             float* y, int64_t y_stride) {
+  const int32_t id = ids[blockIdx.y];
+  const int64_t eight = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (eight * 8 >= table.cols) return;
+  float w[8];
+  PackedLoad<F>::load8(table.data + id / 16 * panel_bytes, id % 16, eight, w);
+  float* out = y + blockIdx.y * y_stride;
+#pragma unroll
+  for (int j = 0; j < 8; ++j) {
+    if (eight * 8 + j < table.cols) out[eight * 8 + j] = w[j] * scale;
+  }
+}
+
+__device__ inline float activate(Activation act, float x) {
+  switch (act) {
+    case Activation::silu:
+      return x / (1.0f + expf(-x));
+    case Activation::gelu_tanh:
+      return 0.5f * x * (1.0f + tanhf(0.7978845608028654f * (x + 0.044715f * x * x * x)));
+    case Activation::gelu_erf:
+      return 0.5f * x * (1.0f + erff(x * 0.7071067811865476f));
+  }
+  return x;
+}
+
+__global__ void gated_activation_kernel(Activation act, const float* gate, const float* up, float* y,
+                                        int64_t n, int64_t stride) {
+  const int64_t column = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (column >= n) return;
+  const int64_t at = blockIdx.y * stride + column;
+  y[at] = activate(act, gate[at]) * up[at];
+}
+
+__global__ void gather_rows_kernel(const float* x, int64_t x_stride, const int64_t* rows, int64_t n, float* y,
+                                   int64_t y_stride) {
+  const int64_t column = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (column < n) y[blockIdx.y * y_stride + column] = x[rows[blockIdx.y] * x_stride + column];
+}
+
+// A thread turns pair i of every head of a row: the angle's sine and cosine are shared. The angle is rounded
+// to float as transformers does; its sine and cosine are those of that float.
+__global__ void rope_kernel(RopeView args, const int64_t* positions) {
+  const int64_t half = args.rotary_dim / 2;
+  const int64_t item = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (item >= args.m * half) return;
+  const int64_t row = item / half, i = item % half;
+  const float angle = static_cast<float>(positions[row]) * args.inv_freq[i];
+  double sine, cosine;
+  sincos(static_cast<double>(angle), &sine, &cosine);
+  const float s = static_cast<float>(sine) * args.amplitude;
+  const float c = static_cast<float>(cosine) * args.amplitude;
+  float* x = args.x + row * args.x_stride;
+  for (int64_t head = 0; head < args.heads; ++head, x += args.head_dim) {
+    const float a = x[i], b = x[i + half];
+    x[i] = a * c - b * s;
+    x[i + half] = b * c + a * s;
+  }
+}
+
+// A block normalises one group of one row. Each thread adds the squares of every 256th element, then the sums
+// fold pairwise: an order that depends on dim only.
+__global__ void rms_norm_kernel(RmsNormArgs args) {
+  __shared__ float sums[kThreads];
+  const int64_t row = blockIdx.x / args.heads, head = blockIdx.x % args.heads;
+  const float* x = args.x + row * args.x_stride + head * args.dim;
+  float* y = args.y + row * args.y_stride + head * args.dim;
+  float sum = 0;
+  for (int64_t i = threadIdx.x; i < args.dim; i += kThreads) sum = fmaf(x[i], x[i], sum);
+  sums[threadIdx.x] = sum;
+  __syncthreads();
+  for (int width = kThreads / 2; width > 0; width /= 2) {
+    if (threadIdx.x < width) sums[threadIdx.x] += sums[threadIdx.x + width];
+    __syncthreads();
+  }
+  const float scale = 1.0f / sqrtf(sums[0] / static_cast<float>(args.dim) + args.eps);
+  for (int64_t i = threadIdx.x; i < args.dim; i += kThreads) y[i] = x[i] * scale * args.weight[i];
+}
+
+}  // namespace
+
+void launch_embed(cudaStream_t stream, const PackedMatrix& table, const int32_t* ids, int64_t count,
+                  float scale, float* y, int64_t y_stride) {
+  const dim3 grid(blocks_for((table.cols + 7) / 8), static_cast<unsigned>(count));
+  with_format(table.format, [&]<WeightFormat F>() {
+    embed_kernel<F><<<grid, kThreads, 0, stream>>>(table, static_cast<int64_t>(panel_bytes(F, table.cols)),
+                                                   ids, scale, y, y_stride);
+  });
+  CUDA_CHECK(cudaGetLastError());
+}
+
+void launch_rms_norm(cudaStream_t stream, const RmsNormArgs& args) {
+  rms_norm_kernel<<<static_cast<unsigned>(args.m * args.heads), kThreads, 0, stream>>>(args);
+  CUDA_CHECK(cudaGetLastError());
+}
+
+void launch_rope(cudaStream_t stream, const RopeView& args, const int64_t* positions) {
+  rope_kernel<<<blocks_for(args.m * args.rotary_dim / 2), kThreads, 0, stream>>>(args, positions);
+  CUDA_CHECK(cudaGetLastError());
+}
+
+void launch_gated_activation(cudaStream_t stream, Activation act, const float* gate, const float* up,
+                             float* y, int64_t m, int64_t n, int64_t stride) {
+  const dim3 grid(blocks_for(n), static_cast<unsigned>(m));
+  gated_activation_kernel<<<grid, kThreads, 0, stream>>>(act, gate, up, y, n, stride);
+  CUDA_CHECK(cudaGetLastError());
+}
+
+void launch_gather_rows(cudaStream_t stream, const float* x, int64_t x_stride, const int64_t* rows,
+                        int64_t count, int64_t n, float* y, int64_t y_stride) {
+  const dim3 grid(blocks_for(n), static_cast<unsigned>(count));
+  gather_rows_kernel<<<grid, kThreads, 0, stream>>>(x, x_stride, rows, n, y, y_stride);
+  CUDA_CHECK(cudaGetLastError());
+}
+
+}  // namespace ete::cuda

@@ -1,0 +1,116 @@
+#include <algorithm>
+
+#include "engine/device/cuda/cuda_check.h"
+#include "engine/ops/cuda/packed_load.cuh"
+#include "engine/ops/cuda/split.cuh"
+
+// A block computes one panel of 16 output rows for up to kRows rows of x. Its half-warps take the splits of
+// the panel's column groups in turn, lane r of a half-warp holding output row r; then the half-warps' sums
+// are added in ascending order. So an output's order of reduction depends on the number of columns only,
+// never on m.
+
+namespace ete::cuda {
+
+namespace {
+
+constexpr unsigned kThreadsOfSplits = kSplits * 16;  // a half-warp for each
+
+// On an H200, 12288 x 4096: nibbles, 32 columns a load and many registers, gain from few threads a block and
+// loads far ahead (1.6 -> 1.9 TB/s); bytes lose by both (2.9 -> 2.3 TB/s).
+template <WeightFormat F>
+constexpr bool kFewThreads = PackedLoad<F>::kGroup >= 32;
+
+template <int kGroup>
+__device__ inline void load_x(const float* x, int64_t first, int64_t cols, bool aligned,
+                              float (&values)[kGroup]) {
+  if (first + kGroup <= cols && aligned) {
+#pragma unroll
+    for (int j = 0; j < kGroup; j += 4) {
+      const float4 v = *reinterpret_cast<const float4*>(x + first + j);
+      values[j] = v.x;
+      values[j + 1] = v.y;
+      values[j + 2] = v.z;
+      values[j + 3] = v.w;
+    }
+  } else {
+#pragma unroll
+    for (int j = 0; j < kGroup; ++j) values[j] = first + j < cols ? x[first + j] : 0.0f;
+  }
+}
+
+template <WeightFormat F, int kRows>
+__global__ void __launch_bounds__(kThreadsOfSplits)
+    matmul_decode_kernel(MatmulShape shape, Products products, int64_t panel_bytes, int64_t groups) {
+  using Load = PackedLoad<F>;
+  constexpr int kGroup = Load::kGroup;
+  constexpr int kUnroll = kFewThreads<F> ? 4 : 2;
+  __shared__ float partial[kSplits][kRows][16];
+
+  const int64_t panel = blockIdx.y;
+  const Product& product = products.product[product_of(products, panel)];
+  const int64_t panels = (product.rows + 15) / 16;
+  const int64_t local_panel = panel - (product.panel_end - panels);
+  const std::byte* data = product.panels + local_panel * panel_bytes;
+  const int row = threadIdx.x % 16;
+  const int64_t first_row = static_cast<int64_t>(blockIdx.x) * kRows;
+  const bool aligned = shape.x_stride % 4 == 0 && reinterpret_cast<uintptr_t>(shape.x) % 16 == 0;
+
+  for (int split = threadIdx.x / 16; split < kSplits; split += blockDim.x / 16) {
+    float sum[kRows] = {};
+#pragma unroll kUnroll
+    for (int64_t group = split; group < groups; group += kSplits) {
+      float w[kGroup];
+      Load::load(data, row, group, w);
+#pragma unroll
+      for (int i = 0; i < kRows; ++i) {
+        const int64_t x_row = first_row + i < shape.m ? first_row + i : shape.m - 1;
+        float x[kGroup];
+        load_x<kGroup>(shape.x + x_row * shape.x_stride, group * kGroup, shape.cols, aligned, x);
+#pragma unroll
+        for (int j = 0; j < kGroup; ++j) sum[i] = fmaf(w[j], x[j], sum[i]);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) partial[split][i][row] = sum[i];
+  }
+  __syncthreads();
+
+  for (int item = threadIdx.x; item < kRows * 16; item += blockDim.x) {
+    const int i = item / 16, r = item % 16;
+    const int64_t out_row = local_panel * 16 + r;
+    if (first_row + i >= shape.m || out_row >= product.rows) continue;
+    float total = 0;
+#pragma unroll
+    for (int split = 0; split < kSplits; ++split) total += partial[split][i][r];
+    if constexpr (Load::kRowScale) total *= Load::row_scale(data, r);
+    if (product.bias != nullptr) total += product.bias[out_row];
+    float* y = product.y + (first_row + i) * product.y_stride + out_row;
+    *y = product.add_to_y ? *y + total : total;
+  }
+}
+
+template <WeightFormat F, int kRows>
+void launch(cudaStream_t stream, const MatmulShape& shape, const Products& products) {
+  const int64_t block = block_cols(F);
+  const int64_t padded = (shape.cols + block - 1) / block * block;
+  const int64_t panels = products.product[products.count - 1].panel_end;
+  const unsigned threads =
+      kFewThreads<F> ? std::min(threads_of_decode(panels), kThreadsOfSplits) : kThreadsOfSplits;
+  const dim3 grid(static_cast<unsigned>((shape.m + kRows - 1) / kRows), static_cast<unsigned>(panels));
+  matmul_decode_kernel<F, kRows><<<grid, threads, 0, stream>>>(
+      shape, products, static_cast<int64_t>(panel_bytes(F, shape.cols)), padded / PackedLoad<F>::kGroup);
+  CUDA_CHECK(cudaGetLastError());
+}
+
+}  // namespace
+
+void launch_matmul_decode(cudaStream_t stream, WeightFormat format, const MatmulShape& shape,
+                          const Products& products) {
+  with_format(format, [&]<WeightFormat F>() {
+    if (shape.m == 1) return launch<F, 1>(stream, shape, products);
+    if (shape.m == 2) return launch<F, 2>(stream, shape, products);
+    launch<F, 4>(stream, shape, products);
+  });
+}
+
+}  // namespace ete::cuda

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "engine/device/device_arena.h"
+#include "engine/models/model.h"
+#include "engine/runtime/planner.h"
+#include "engine/weights/vocabulary.h"
+
+namespace ete {
+
+// The device's streams. Copies to the device and back run beside the computation, ordered by events alone.
+struct PassStreams {
+  std::unique_ptr<Stream> compute;
+  std::unique_ptr<Stream> copy_in;
+  std::unique_ptr<Stream> kv_in;  // null: pages of the KV cache are read in place
+  std::unique_ptr<Stream> write_back;
+};
+
+// What the stage works with; all outlive it.
+struct VocabularyParts {
+  Device& device;
+  Ops& ops;
+  const Model& model;
+  const Vocabulary& vocabulary;
+  PassStreams& streams;
+};
+
+// Rows that want logits, at most Placement::head_rows of them, all of one kind.
+struct LogitsBatch {
+  RowKind kind = RowKind::decode;
+  std::vector<LogitsWanted> wanted;
+  std::vector<LogitsRow*> results;  // [wanted]
+  std::vector<float*> keep;         // [wanted]: where the whole row goes in host memory, or null
+};
+
+// The two ends of a pass, ids to the first layer's rows and normed rows to logits, wherever the vocabulary
+// lives. Engine thread; everything is enqueued.
+class VocabularyStage {
+ public:
+  VocabularyStage(const VocabularyParts& parts, const Placement& placement, DeviceArena& arena);
+
+  // Bytes that the constructor takes from the arena.
+  static size_t arena_bytes(const ModelConfig& config, const Placement& placement);
+
+  // x [ids.size(), hidden] in device memory.
+  void embed(std::vector<int32_t> ids, float* x);
+  // normed [batch, hidden] in device memory, already through the final norm.
+  void logits(LogitsBatch batch, const float* normed);
+
+ private:
+  bool on_host() const { return place_ == VocabularyPlace::host; }
+  size_t row_bytes() const { return static_cast<size_t>(vocab_) * sizeof(float); }
+  void multiply(Ops& ops, RowKind kind, const float* normed, int64_t rows);
+  void logits_by_host(LogitsBatch batch, const float* normed);
+
+  VocabularyParts parts_;
+  VocabularyPlace place_;
+  int64_t hidden_;
+  int64_t vocab_;
+  Buffer host_rows_;    // pinned, [rows of a pass, hidden]; empty unless on the host
+  Buffer host_logits_;  // pinned, [head_rows, vocab]; the same
+  float* logits_;       // [head_rows, vocab], where it is computed
+  std::unique_ptr<Event> ready_;
+  std::unique_ptr<Event> kept_;
+};
+
+}  // namespace ete
