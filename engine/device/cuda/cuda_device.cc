@@ -259,7 +259,10 @@ int cuda_device_count() {
   int count = 0;
   const cudaError_t result = cudaGetDeviceCount(&count);
   if (result == cudaErrorNoDevice) return 0;
-  CUDA_CHECK(result);
+  // No driver, or one too old: for the user to mend, so without our place in the source.
+  if (result != cudaSuccess) {
+    throw Error(ErrorCode::unavailable, std::string("no GPU can be used: ") + cudaGetErrorString(result));
+  }
   return count;
 }
 
