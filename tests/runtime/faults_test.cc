@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <functional>
@@ -240,6 +241,9 @@ TEST(BrokenDevice, EndsEverySessionAndSaysSo) {
   EXPECT_EQ(error_of(ErrorCode::internal, [&] { idle.wait(); }), message);
   EXPECT_EQ(error_of(ErrorCode::internal, [&] { BlockingSession(engine, open_prompt({5})).opened(); }),
             message);
+  // A session is told first, status follows.
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (engine.status().sessions != 0 && std::chrono::steady_clock::now() < end) std::this_thread::yield();
   EXPECT_EQ(engine.status().sessions, 0);
 }
 
