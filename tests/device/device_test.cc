@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "engine/base/error.h"
+#include "tests/device/device_status.h"
 
 namespace ete {
 namespace {
@@ -24,9 +25,8 @@ class DeviceTest : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
     if (GetParam() != "cpu") {
-      for (const auto& [name, status] : list_devices()) {
-        if (name.starts_with("cuda") && status != "ok") GTEST_SKIP() << name << ": " << status;
-      }
+      const std::string reason = why_absent(GetParam());
+      if (!reason.empty()) GTEST_SKIP() << reason;
     }
     device_ = make_device({.device = GetParam(), .threads = 2});
     a_ = device_->create_stream("a");

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "tests/runtime/engine_harness.h"
+#include "tests/runtime/prompts.h"
 
 // The engine's door: positions, drafts, forks, kept rows, limits, and how sessions end.
 
@@ -13,19 +14,6 @@ namespace ete::test {
 namespace {
 
 using testing::HasSubstr;
-
-std::vector<int32_t> ids(int64_t length, int32_t seed = 0) {
-  std::vector<int32_t> result;
-  for (int64_t i = 0; i < length; ++i) result.push_back(static_cast<int32_t>((i * 29 + seed * 17) % 290 + 5));
-  return result;
-}
-
-OpenRequest open_prompt(std::vector<int32_t> prompt) {
-  OpenRequest open;
-  open.prompt_ids = std::move(prompt);
-  open.wanted = want_full_row();
-  return open;
-}
 
 void expect_error(ErrorCode code, const std::string& text, const std::function<void()>& call) {
   try {

@@ -7,24 +7,12 @@
 #include <thread>
 
 #include "tests/runtime/engine_harness.h"
+#include "tests/runtime/prompts.h"
 
 // What is asked of the engine while a pass runs. The link makes a pass last: a second or so.
 
 namespace ete::test {
 namespace {
-
-std::vector<int32_t> ids(int64_t length, int32_t seed = 0) {
-  std::vector<int32_t> result;
-  for (int64_t i = 0; i < length; ++i) result.push_back(static_cast<int32_t>((i * 29 + seed * 17) % 290 + 5));
-  return result;
-}
-
-OpenRequest open_prompt(std::vector<int32_t> prompt) {
-  OpenRequest open;
-  open.prompt_ids = std::move(prompt);
-  open.wanted = want_full_row();
-  return open;
-}
 
 ErrorCode code_of(const std::function<void()>& call) {
   try {
