@@ -124,8 +124,9 @@ void Child::terminate() { signal(SIGTERM); }
 
 void Child::kill() { signal(SIGKILL); }
 
-bool Child::wait_for(milliseconds limit) {
-  const auto end = steady_clock::now() + limit;
+bool Child::wait_for(milliseconds limit) { return wait_until(steady_clock::now() + limit); }
+
+bool Child::wait_until(steady_clock::time_point end) {
   while (!poll()) {
     if (steady_clock::now() >= end) return false;
     std::this_thread::sleep_for(kPollInterval);
@@ -137,8 +138,7 @@ void stop_all(const std::vector<Child*>& children, milliseconds grace) {
   for (Child* child : children) child->terminate();
   const auto end = steady_clock::now() + grace;
   for (Child* child : children) {
-    const auto left = std::chrono::duration_cast<milliseconds>(end - steady_clock::now());
-    if (!child->wait_for(std::max(left, milliseconds(0)))) child->kill();
+    if (!child->wait_until(end)) child->kill();
   }
   for (Child* child : children) {
     while (!child->wait_for(std::chrono::seconds(1))) {

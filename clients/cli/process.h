@@ -44,6 +44,7 @@ class Child {
   void kill();       // SIGKILL; likewise
   // Waits at most that long; false: it still runs.
   bool wait_for(std::chrono::milliseconds limit);
+  bool wait_until(std::chrono::steady_clock::time_point end);
 
  private:
   explicit Child(pid_t pid) : pid_(pid) {}
