@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# clang-tidy on the files changed since REVISION (default: the newest commit that is a day older than HEAD; all of them
-# when there is none). Uses the compile commands of the release build.
+# clang-tidy on the files changed since REVISION: scripts/tidy.sh [REVISION|--all]. Default: since the newest commit that
+# is two hours older than HEAD. Uses the compile commands of the release build.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 head_time=$(git log -1 --format=%ct)
-base=${1:-$(git rev-list -1 --before="$((head_time - 86400))" HEAD)}
-if [[ -n "$base" ]]; then
-  mapfile -t files < <(git diff --name-only --diff-filter=d "$base" -- '*.cc')
-else
+base=${1:-$(git rev-list -1 --before="$((head_time - 2 * 3600))" HEAD)}
+if [[ -z "$base" || "$base" == --all ]]; then
   mapfile -t files < <(git ls-files '*.cc')
+else
+  mapfile -t files < <(git diff --name-only --diff-filter=d "$base" -- '*.cc')
 fi
 known=()
 for file in "${files[@]}"; do
@@ -20,4 +20,5 @@ if [[ ${#known[@]} -eq 0 ]]; then
   exit 0
 fi
 echo "tidy.sh: ${#known[@]} files"
-printf '%s\n' "${known[@]}" | xargs -P "$(nproc)" -n 2 clang-tidy -p build/release --quiet
+printf '%s\n' "${known[@]}" | xargs -P "$(nproc)" -n 2 \
+  clang-tidy -p build/release --quiet --extra-arg=-Wno-unknown-warning-option
