@@ -2,6 +2,7 @@
 
 #include <limits>
 #include <optional>
+#include <string_view>
 
 #include "clients/options/command_line.h"
 #include "clients/options/engine_flags.h"
@@ -42,16 +43,6 @@ std::vector<std::string> engine_arguments(const CLI::App& app) {
     }
   }
   return arguments;
-}
-
-std::string to_hex(std::string_view bytes) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string hex;
-  for (const char byte : bytes) {
-    hex += kDigits[static_cast<unsigned char>(byte) >> 4];
-    hex += kDigits[static_cast<unsigned char>(byte) & 15];
-  }
-  return hex;
 }
 
 }  // namespace ete::cli

@@ -3,7 +3,6 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace ete::cli {
@@ -14,8 +13,5 @@ CLI::Option* add_tokens_flag(CLI::App& app, const std::string& description, std:
 // The flags of the group "Engine options" that were given, as "--flag=value", for a process that takes the
 // same.
 std::vector<std::string> engine_arguments(const CLI::App& app);
-
-// Two hexadecimal digits a byte.
-std::string to_hex(std::string_view bytes);
 
 }  // namespace ete::cli

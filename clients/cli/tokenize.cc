@@ -1,10 +1,11 @@
+#include <absl/strings/escaping.h>
+
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-#include "clients/cli/arguments.h"
 #include "clients/cli/command.h"
 #include "clients/cli/input.h"
 #include "clients/cli/model_tokenizer.h"
@@ -56,7 +57,7 @@ Json decode_line(const front::Tokenizer& tokenizer, const std::string& line) {
     }
     ids.push_back(id.get<int32_t>());
   }
-  return {{"text", tokenizer.decode_text(ids)}, {"bytes_hex", to_hex(tokenizer.decode(ids))}};
+  return {{"text", tokenizer.decode_text(ids)}, {"bytes_hex", absl::BytesToHexString(tokenizer.decode(ids))}};
 }
 
 int tokenize(const TokenizeOptions& options) {

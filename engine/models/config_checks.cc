@@ -47,6 +47,7 @@ void check_positive(double value, const std::string& field, const std::string& f
 }
 
 void add_eos_token_id(ModelConfig& config, int64_t id) {
+  if (id >= config.vocab_size) return;
   const auto eos = static_cast<int32_t>(id);
   auto& ids = config.eos_token_ids;
   if (std::find(ids.begin(), ids.end(), eos) == ids.end()) ids.push_back(eos);

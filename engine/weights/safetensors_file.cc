@@ -78,16 +78,28 @@ SourceTensor tensor_from(SafetensorsEntry& entry, std::span<const std::byte> dat
   return tensor;
 }
 
-void order_and_refuse_overlaps(std::vector<SourceTensor>& tensors, const std::string& file_name) {
+// The format allows neither overlaps nor bytes that no tensor owns.
+void order_and_refuse_overlaps_and_holes(std::vector<SourceTensor>& tensors, std::span<const std::byte> data,
+                                         const std::string& file_name) {
   std::sort(tensors.begin(), tensors.end(), [](const SourceTensor& a, const SourceTensor& b) {
     return std::pair(a.data, a.data_bytes) < std::pair(b.data, b.data_bytes);
   });
-  for (size_t i = 1; i < tensors.size(); ++i) {
-    if (tensors[i - 1].data + tensors[i - 1].data_bytes > tensors[i].data) {
+  const auto refuse_hole = [&](const std::byte* begin, const std::byte* end) {
+    if (begin == end) return;
+    corrupt(file_name, "bytes [" + std::to_string(begin - data.data()) + ", " +
+                           std::to_string(end - data.data()) +
+                           ") of the data belong to no tensor; safetensors has neither holes nor a rest");
+  };
+  const std::byte* end = data.data();
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i].data < end) {
       corrupt(file_name, "data_offsets of tensors " + printable(tensors[i - 1].name) + " and " +
                              printable(tensors[i].name) + " overlap");
     }
+    refuse_hole(end, tensors[i].data);
+    end = tensors[i].data + tensors[i].data_bytes;
   }
+  refuse_hole(end, data.data() + data.size());
 }
 
 void add_file(MappedTensors& tensors, const std::filesystem::path& path) {
@@ -145,7 +157,7 @@ std::vector<SourceTensor> parse_safetensors(std::span<const std::byte> file, con
   for (SafetensorsEntry& entry : parse_safetensors_header(header_text, file_name)) {
     tensors.push_back(tensor_from(entry, data, file_name));
   }
-  order_and_refuse_overlaps(tensors, file_name);
+  order_and_refuse_overlaps_and_holes(tensors, data, file_name);
   return tensors;
 }
 

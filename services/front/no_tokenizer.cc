@@ -10,8 +10,8 @@ class NoTokenizer : public Tokenizer {
   NoTokenizer() : Tokenizer({}, {}) {}
 
  protected:
-  void encode_text(std::string_view /*text*/, bool /*parse_special*/,
-                   std::vector<int32_t>& /*ids*/) const override {
+  void encode_watched(std::string_view /*text*/, bool /*parse_special*/, EncodeWatch& /*watch*/,
+                      std::vector<int32_t>& /*ids*/) const override {
     throw FrontError(FrontErrorCode::invalid_argument,
                      "text: the model comes without a tokenizer; give the prompt as tokens");
   }

@@ -65,6 +65,11 @@ TEST(HfConfig, ReadsAVersion5Llama) {
   EXPECT_EQ(c.bos_token_id, 1);
 }
 
+TEST(HfConfig, LeavesOutEndsThatCannotBeSampled) {
+  const ModelConfig c = read(with(golden("llama_gqa"), "eos_token_id", {319, 320, 50256}));
+  EXPECT_THAT(c.eos_token_ids, ElementsAre(319));
+}
+
 TEST(HfConfig, ReadsWhatSetsTheFamiliesApart) {
   const ModelConfig mistral = read(golden("mistral_swa"));
   EXPECT_EQ(mistral.family, Family::mistral);

@@ -77,6 +77,19 @@ TEST(Safetensors, NamesTheTensorAndTheFault) {
               HasSubstr("occurs twice"));
 }
 
+TEST(Safetensors, LeavesNoByteWithoutATensor) {
+  EXPECT_THAT(refusal(R"({"w": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]},
+                          "v": {"dtype": "U8", "shape": [4], "data_offsets": [5, 9]}})",
+                      std::string(9, '\0')),
+              HasSubstr("bytes [4, 5) of the data belong to no tensor"));
+  EXPECT_THAT(
+      refusal(R"({"w": {"dtype": "U8", "shape": [4], "data_offsets": [1, 5]}})", std::string(5, '\0')),
+      HasSubstr("bytes [0, 1)"));
+  EXPECT_THAT(
+      refusal(R"({"w": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}})", std::string(7, '\0')),
+      HasSubstr("bytes [4, 7)"));
+}
+
 TEST(Safetensors, ChecksTheHeadersLength) {
   EXPECT_THAT(message_of([] { parse("1234567"); }), HasSubstr("too few"));
   std::string bytes = file_of("{}", "");

@@ -77,13 +77,7 @@ class Tokenizer {
 
   // text is valid UTF-8 and not empty. Work, and ids, are reported to watch.
   virtual void encode_watched(std::string_view text, bool parse_special, EncodeWatch& watch,
-                              std::vector<int32_t>& ids) const {
-    (void)watch;
-    encode_text(text, parse_special, ids);
-  }
-  // For a tokenizer without work to watch, in place of encode_watched().
-  virtual void encode_text(std::string_view /*text*/, bool /*parse_special*/,
-                           std::vector<int32_t>& /*ids*/) const {}
+                              std::vector<int32_t>& ids) const = 0;
 
  private:
   TokenTable table_;
