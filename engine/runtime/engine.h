@@ -52,7 +52,7 @@ struct Plan {
   std::string kv_placement;  // "device" | "host"
   std::string kv_type;
   std::string vocab_placement;
-  uint64_t home_bytes = 0;  // all weights in host RAM
+  uint64_t home_bytes = 0;  // weights in host RAM: all, or with --home mmap what is no layer
   uint64_t resident_bytes = 0;
   uint64_t streamed_bytes_per_pass = 0;
   uint64_t kv_bytes_per_token = 0;

@@ -53,7 +53,7 @@ void EngineImpl::load(const PreparedModel& prepared, const LoadProgress& progres
       if (progress) progress(fraction * kPackedFraction, "packing " + tensor);
     };
     store_ = std::make_unique<WeightStore>(*device_, *files_.tensors, prepared.weights, placement_.layout,
-                                           pool, report);
+                                           pool, report, prepared.options.home);
   }
   note_repacking();
   arena_ = std::make_unique<DeviceArena>(*device_, placement_.arena_bytes, tuning.arena);

@@ -71,13 +71,19 @@ KernelFamily kernels_from(const std::string& text) {
   }
 }
 
-void check_home(const std::string& home) {
-  if (home == "pinned") return;
-  if (home == "mmap") {
+// Layers that stay in the file are packed by each fetch: what would have to be read twice for that, or kept
+// beside the file, is refused.
+WeightHome home_from(const EngineOptions& options) {
+  if (options.home == "pinned") return WeightHome::memory;
+  if (options.home != "mmap") refuse("--home", options.home, "pinned, mmap");
+  const auto conflict = [](const std::string& with, const std::string& accepted) {
     throw Error(ErrorCode::unsupported,
-                "--home: 'mmap' is not supported: weights are repacked into RAM; accepted: pinned");
-  }
-  refuse("--home", home, "pinned");
+                "--home: 'mmap' with " + with + " is not supported; accepted: " + accepted);
+  };
+  if (options.weights != "auto") conflict("--weights " + options.weights, "--weights auto");
+  if (options.host_share > 0) conflict("--host-share above 0", "--host-share 0 or auto");
+  if (options.model.starts_with("random:")) conflict("--model random:SHAPE", "a model that is a file");
+  return WeightHome::file;
 }
 
 void parse_numbers(const EngineOptions& options, ParsedOptions* parsed) {
@@ -122,7 +128,6 @@ void parse_numbers(const EngineOptions& options, ParsedOptions* parsed) {
 ParsedOptions parse_options(const EngineOptions& options) {
   if (options.model.empty()) refuse("--model", "", "a GGUF file, a model directory, or random:SHAPE");
   check_device(options.device);
-  check_home(options.home);
   ParsedOptions parsed;
   parsed.raw = options;
   parsed.resident_layers = resident_layers_from(options.resident_layers);
@@ -132,6 +137,7 @@ ParsedOptions parse_options(const EngineOptions& options) {
   parsed.kv = placement_from("--kv", options.kv);
   parsed.vocab = placement_from("--vocab", options.vocab);
   parsed.weights = weights_choice_from(options.weights);
+  parsed.home = home_from(options);
   parse_numbers(options, &parsed);
   return parsed;
 }

@@ -8,6 +8,7 @@
 #include "engine/ops/ops.h"
 #include "engine/runtime/engine.h"
 #include "engine/weights/weight_layout.h"
+#include "engine/weights/weight_store.h"
 
 namespace ete {
 
@@ -27,6 +28,7 @@ struct ParsedOptions {
   PlacementChoice kv = PlacementChoice::automatic;
   PlacementChoice vocab = PlacementChoice::automatic;
   WeightsChoice weights = WeightsChoice::automatic;
+  WeightHome home = WeightHome::memory;
 };
 
 // Error(invalid_argument) naming the flag, its value and what is accepted; Error(unsupported) for a value

@@ -44,6 +44,10 @@ class Planner {
   uint64_t budget() const {
     return options_.raw.vram_budget > 0 ? options_.raw.vram_budget : usable(in_.device.free_bytes);
   }
+  bool in_file() const { return options_.home == WeightHome::file; }
+  // Resident layers are read at home and cost nothing more.
+  bool residents_at_home() const { return in_.device.shares_host_memory && !in_file(); }
+  bool residents_take_memory() const { return has_budget() || in_file(); }
   static uint64_t usable(uint64_t free_bytes) { return free_bytes / 10 * 9; }
 
   // Host threads compute no rows beside a device with memory of its own: refused, never ignored.
@@ -238,7 +242,7 @@ class Planner {
   }
 
   bool fits(const std::vector<bool>& resident, int slots, uint64_t room) const {
-    const uint64_t held = has_budget() ? bytes_of(resident) : 0;
+    const uint64_t held = residents_take_memory() ? bytes_of(resident) : 0;
     return held + (all_of(resident) ? 0 : static_cast<uint64_t>(slots) * slot_bytes_) <= room;
   }
 
@@ -248,11 +252,11 @@ class Planner {
     int64_t count = 0;
     if (options_.resident_layers) {
       count = resident_count(*options_.resident_layers);
-    } else if (!has_budget() || all_resident_ <= room) {
+    } else if (has_budget() ? all_resident_ <= room : !in_file()) {
       count = layers();
     }
     if (taken > budget() || !choose_slots(count, room)) refuse_layers(count, taken);
-    if (!options_.resident_layers && count == 0) {
+    if (!options_.resident_layers && count == 0 && has_budget()) {
       while (count < layers() && fits(spread(count + 1), result_.placement.slots, room)) ++count;
     }
     result_.placement.resident = spread(count);
@@ -272,7 +276,7 @@ class Planner {
 
   [[noreturn]] void refuse_layers(int64_t count, uint64_t taken) const {
     const std::vector<bool> resident = spread(count);
-    const uint64_t held = has_budget() ? bytes_of(resident) : 0;
+    const uint64_t held = residents_take_memory() ? bytes_of(resident) : 0;
     const uint64_t room = budget() - std::min(budget(), taken + held);
     const uint64_t slots =
         all_of(resident) ? 0 : static_cast<uint64_t>(options_.slots.value_or(2)) * slot_bytes_;
@@ -306,15 +310,23 @@ class Planner {
     for (const bool resident : p.resident) share.push_back(resident ? 0.0 : options_.host_share.value_or(0));
     p.layout = lay_out(in_.weights, share);
     p.workspace_bytes = workspace_bytes(p.chunk);
-    p.arena_bytes = activation_bytes(p.chunk) + vocabulary_arena_bytes(p.layout, p.vocabulary) +
-                    (p.tiled_kv ? tiles_bytes() : 0) +
-                    LayerStreamer::arena_bytes(p.layout, {.resident = p.resident, .slots = p.slots},
-                                               in_.device.shares_host_memory);
+    p.arena_bytes =
+        activation_bytes(p.chunk) + vocabulary_arena_bytes(p.layout, p.vocabulary) +
+        (p.tiled_kv ? tiles_bytes() : 0) +
+        LayerStreamer::arena_bytes(p.layout, {.resident = p.resident, .slots = p.slots}, residents_at_home());
+  }
+
+  // In host memory. Layers of a file pass through it on their way to a device with memory of its own.
+  uint64_t home_bytes() const {
+    const StoreLayout& layout = result_.placement.layout;
+    if (!in_file()) return layout.bytes();
+    const bool staged = !in_.device.shares_host_memory;
+    return layout.vocabulary_bytes() + (staged ? layout.max_layer_device_bytes() : 0);
   }
 
   void check_host() {
     Placement& p = result_.placement;
-    const uint64_t home = p.layout.bytes();
+    const uint64_t home = home_bytes();
     const uint64_t needed = home + (in_.device.shares_host_memory ? p.arena_bytes : 0);
     const uint64_t host = usable(in_.host_free_bytes);
     if (needed + kv_page_bytes_ > host) {
@@ -352,9 +364,13 @@ class Planner {
         p.vocabulary == VocabularyPlace::device || options_.vocab == PlacementChoice::device;
     plan.vocab_placement = on_device ? "device" : "host";
     if (p.vocabulary == VocabularyPlace::host) note("vocabulary by host threads: " + in_.host_kernels);
-    plan.home_bytes = p.layout.bytes();
+    plan.home_bytes = home_bytes();
     for (size_t i = 0; i < p.resident.size(); ++i) {
       (p.resident[i] ? plan.resident_bytes : plan.streamed_bytes_per_pass) += p.layout.layers[i].device_bytes;
+    }
+    if (in_file()) {
+      note("--home mmap: layers stay in the file; each pass reads and packs " +
+           byte_text(plan.streamed_bytes_per_pass) + " from it, through the system's page cache");
     }
     plan.kv_bytes_per_token = kv_page_bytes_ / static_cast<uint64_t>(kKvTile);
     plan.kv_bytes_per_session = kv_session_;
@@ -362,7 +378,7 @@ class Planner {
     const uint64_t kv_peak = std::min(kv_all_, p.kv_budget);
     const bool kv_is_device = p.kv_space == MemorySpace::device;
     // What a device that shares the host's memory reads at home stands for what another would hold itself.
-    uint64_t at_home = in_.device.shares_host_memory ? plan.resident_bytes : 0;
+    uint64_t at_home = residents_at_home() ? plan.resident_bytes : 0;
     if (in_.device.shares_host_memory && on_device) at_home += vocabulary_bytes(VocabularyPlace::device);
     plan.peak_device_bytes = at_home + p.arena_bytes + (kv_is_device ? kv_peak : 0);
     plan.peak_host_bytes = plan.home_bytes + kept_rows_bytes() + (kv_is_device ? 0 : kv_peak);

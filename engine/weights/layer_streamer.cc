@@ -73,8 +73,11 @@ LayerStreamer::LayerStreamer(Device& device, const WeightStore& store, DeviceAre
     streamed_.push_back(static_cast<int64_t>(i));
     slot_bytes_ = std::max(slot_bytes_, store.layer_layout(static_cast<int64_t>(i)).device_bytes);
   }
-  if (options.link_limit > 0) pacer_ = device.create_pacer(options.link_limit);
+  if (!device.info().shares_host_memory && store.home() == WeightHome::file) {
+    staging_ = device.allocate(store.layout().max_layer_device_bytes(), MemorySpace::host);
+  }
   copy_resident_layers(arena);
+  if (options.link_limit > 0) pacer_ = device.create_pacer(options.link_limit);
   if (streamed_.empty()) return;
   CHECK(options.slots >= 2, std::to_string(options.slots));
   for (int i = 0; i < options.slots; ++i) {
@@ -97,14 +100,14 @@ void LayerStreamer::await_copies() {
 }
 
 size_t LayerStreamer::arena_bytes(const StoreLayout& layout, const StreamerOptions& options,
-                                  bool shares_host_memory) {
+                                  bool residents_at_home) {
   size_t resident = 0;
   size_t slot_bytes = 0;
   bool streams = false;
   for (size_t i = 0; i < layout.layers.size(); ++i) {
     const size_t bytes = layout.layers[i].device_bytes;
     if (options.resident[i]) {
-      if (!shares_host_memory) resident += DeviceArena::padded(bytes);
+      if (!residents_at_home) resident += DeviceArena::padded(bytes);
     } else {
       streams = true;
       slot_bytes = std::max(slot_bytes, bytes);
@@ -115,16 +118,16 @@ size_t LayerStreamer::arena_bytes(const StoreLayout& layout, const StreamerOptio
 
 void LayerStreamer::copy_resident_layers(DeviceArena& arena) {
   const bool shares = device_.info().shares_host_memory;
+  const bool at_home = shares && store_.home() == WeightHome::memory;
   for (size_t i = 0; i < order_.size(); ++i) {
     if (order_[i] >= 0) continue;
     const auto layer = static_cast<int64_t>(i);
-    if (shares) {
+    if (at_home) {
       resident_base_[i] = store_.layer_home(layer);
       continue;
     }
-    const size_t bytes = store_.layer_layout(layer).device_bytes;
-    std::byte* data = arena.take(bytes);
-    device_.copy_async(copy_, data, store_.layer_home(layer), bytes);
+    std::byte* data = arena.take(store_.layer_layout(layer).device_bytes);
+    bring(layer, data);
     resident_base_[i] = data;
   }
   copy_.synchronize();
@@ -164,18 +167,30 @@ void LayerStreamer::fill(int index, int64_t layer) {
   Slot& slot = slots_[static_cast<size_t>(index)];
   slot.layer = -1;  // until all of it is on its way: any of this may throw
   slot.computed->wait(copy_);
-  const std::byte* home = store_.layer_home(layer);
+  bring(layer, slot.data);
+  slot.copied->record(copy_);
+  slot.layer = layer;
+  bytes_copied_ += store_.layer_layout(layer).device_bytes;
+  copying_ = true;
+}
+
+// Enqueues the way of a layer's device part from home to `data`.
+void LayerStreamer::bring(int64_t layer, std::byte* data) {
   const size_t bytes = store_.layer_layout(layer).device_bytes;
+  const std::byte* home = nullptr;  // null: packed straight into `data`
+  if (store_.home() == WeightHome::memory) {
+    home = store_.layer_home(layer);
+  } else {
+    home = staging_.data();
+    std::byte* packed = staging_.size() > 0 ? staging_.data() : data;
+    device_.host_async(copy_, [this, layer, packed] { store_.pack_layer(layer, packed); });
+  }
   for (size_t done = 0; done < bytes; done += kCopyPiece) {
     const size_t piece = std::min(kCopyPiece, bytes - done);
     if (pacer_) pacer_->begin(copy_);
-    device_.copy_async(copy_, slot.data + done, home + done, piece);
+    if (home != nullptr) device_.copy_async(copy_, data + done, home + done, piece);
     if (pacer_) pacer_->end(copy_, piece);
   }
-  slot.copied->record(copy_);
-  slot.layer = layer;
-  bytes_copied_ += bytes;
-  copying_ = true;
 }
 
 void LayerStreamer::prefetch(int64_t layer) {
@@ -195,8 +210,12 @@ LayerLease LayerStreamer::acquire(int64_t layer, Stream& compute) {
   if (release_error_) std::rethrow_exception(release_error_);
   const auto i = static_cast<size_t>(layer);
   const BlobLayout& layout = store_.layer_layout(layer);
-  const std::byte* home = store_.layer_home(layer);
-  if (order_[i] < 0) return LayerLease(nullptr, -1, layout, resident_base_[i], home, &compute);
+  // Of a layer in a file no row is the host's.
+  const bool in_memory = store_.home() == WeightHome::memory;
+  const auto home = [&](const std::byte* base) { return in_memory ? store_.layer_home(layer) : base; };
+  if (order_[i] < 0) {
+    return LayerLease(nullptr, -1, layout, resident_base_[i], home(resident_base_[i]), &compute);
+  }
   cursor_ = order_[i];
   prefetch(layer);
   const int index = slot_of(layer);
@@ -204,7 +223,7 @@ LayerLease LayerStreamer::acquire(int64_t layer, Stream& compute) {
   Slot& slot = slots_[static_cast<size_t>(index)];
   slot.copied->wait(compute);
   slot.leased = true;
-  LayerLease lease(this, index, layout, slot.data, home, &compute);  // gives the slot back if this throws
+  LayerLease lease(this, index, layout, slot.data, home(slot.data), &compute);  // gives the slot back if this throws
   fetch_ahead();
   return lease;
 }

@@ -57,16 +57,16 @@ struct StreamerOptions {
 // dependency between the copy stream and the compute stream are events. Engine thread.
 class LayerStreamer {
  public:
-  // Device, store, arena and streams outlive it. Slots and, on a device with memory of its own, resident
-  // layers are taken from the arena. Where the device shares host memory a resident layer is read at home,
-  // not copied.
+  // Device, store, arena and streams outlive it. Slots and resident layers are taken from the arena. Only
+  // where the device shares host memory, and layers are at home there, a resident one is read at home, not
+  // copied.
   LayerStreamer(Device& device, const WeightStore& store, DeviceArena& arena, Stream& copy,
                 const StreamerOptions& options);
   ~LayerStreamer();
 
   // Bytes that the constructor takes from the arena.
   static size_t arena_bytes(const StoreLayout& layout, const StreamerOptions& options,
-                            bool shares_host_memory);
+                            bool residents_at_home);
 
   // Starts copying `layer`, unless it is there already or every slot holds a layer that is needed sooner.
   void prefetch(int64_t layer);
@@ -93,6 +93,7 @@ class LayerStreamer {
   };
   class Notice;
   void copy_resident_layers(DeviceArena& arena);
+  void bring(int64_t layer, std::byte* data);
   void await_copies();
   int slot_of(int64_t layer) const;  // -1: in none
   int64_t distance(int64_t layer) const;
@@ -115,6 +116,7 @@ class LayerStreamer {
   bool copying_ = false;
   std::exception_ptr release_error_;  // of the first release that failed since reset()
   uint64_t bytes_copied_ = 0;
+  Buffer staging_;  // host memory for the largest layer, where layers go from a file to a device with its own
   std::unique_ptr<LinkPacer> pacer_;
 };
 

@@ -59,8 +59,16 @@ BlobLayout lay_out(const BlobSpec& spec, double host_share) {
   return layout;
 }
 
+size_t StoreLayout::max_layer_device_bytes() const {
+  size_t most = 0;
+  for (const BlobLayout& layer : layers) most = std::max(most, layer.device_bytes);
+  return most;
+}
+
+size_t StoreLayout::vocabulary_bytes() const { return embedding.bytes + final_norm.bytes + lm_head.bytes; }
+
 size_t StoreLayout::bytes() const {
-  size_t total = embedding.bytes + final_norm.bytes + lm_head.bytes;
+  size_t total = vocabulary_bytes();
   for (const BlobLayout& layer : layers) total += layer.bytes;
   return total;
 }

@@ -73,6 +73,8 @@ struct StoreLayout {
   BlobLayout final_norm;
   BlobLayout lm_head;  // empty when tied
   size_t bytes() const;
+  size_t vocabulary_bytes() const;  // all but the layers
+  size_t max_layer_device_bytes() const;
 };
 
 // host_share[i] is layer i's.

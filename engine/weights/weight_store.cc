@@ -43,11 +43,12 @@ void accumulate(Difference* total, const float* kept, const float* exact, int64_
 // Packs the weights of a model one after the other, the panels of each in parallel.
 class WeightStore::Packer {
  public:
-  Packer(const TensorSource& source, ThreadPool& pool, const Progress& progress, size_t total_bytes,
+  // errors null: tensors will be packed again, so they are neither measured nor released.
+  Packer(const TensorSource& source, ThreadPool& pool, Progress progress, size_t total_bytes,
          std::vector<RepackError>* errors)
       : source_(source),
         pool_(pool),
-        progress_(progress),
+        progress_(std::move(progress)),
         total_bytes_(total_bytes),
         errors_(errors),
         scratch_(static_cast<size_t>(pool.size())) {}
@@ -63,7 +64,7 @@ class WeightStore::Packer {
       } else {
         pack_matrix(spec[i], layout.places[i], *tensor, blob);
       }
-      source_.release(*tensor);
+      if (errors_ != nullptr) source_.release(*tensor);
     }
     done_bytes_ += layout.bytes;
     if (progress_ && !spec.empty()) {
@@ -102,7 +103,7 @@ class WeightStore::Packer {
 
   void pack_matrix(const WeightSpec& spec, const WeightPlace& place, const SourceTensor& tensor,
                    std::byte* blob) {
-    const bool lossless = packs_losslessly(tensor.type, spec.format);
+    const bool lossless = errors_ == nullptr || packs_losslessly(tensor.type, spec.format);
     for (Scratch& scratch : scratch_) {
       scratch.exact.resize(static_cast<size_t>(spec.cols));
       scratch.kept.resize(static_cast<size_t>(spec.cols));
@@ -149,27 +150,50 @@ class WeightStore::Packer {
 
   const TensorSource& source_;
   ThreadPool& pool_;
-  const Progress& progress_;
+  Progress progress_;
   size_t total_bytes_;
   size_t done_bytes_ = 0;
   std::vector<RepackError>* errors_;
   std::vector<Scratch> scratch_;  // [pool size]
 };
 
+// What packs layers during passes: its pool is its own, so that it does not wait for what computes.
+struct WeightStore::Fetcher {
+  Fetcher(const TensorSource& source, std::vector<BlobSpec> of_layers, int threads)
+      : specs(std::move(of_layers)), pool(threads), packer(source, pool, {}, 0, nullptr) {}
+  std::vector<BlobSpec> specs;
+  ThreadPool pool;
+  Packer packer;
+};
+
+WeightStore::~WeightStore() = default;
+
 WeightStore::WeightStore(Device& device, const TensorSource& source, const ModelWeights& weights,
-                         StoreLayout layout, ThreadPool& pool, const Progress& progress)
+                         StoreLayout layout, ThreadPool& pool, const Progress& progress, WeightHome home)
     : layout_(std::move(layout)) {
-  Packer packer(source, pool, progress, layout_.bytes(), &repack_errors_);
+  const bool in_file = home == WeightHome::file;
+  const size_t total = in_file ? layout_.vocabulary_bytes() : layout_.bytes();
+  Packer packer(source, pool, progress, total, &repack_errors_);
   const auto make = [&](const BlobSpec& spec, const BlobLayout& place) {
     Buffer blob = device.allocate(place.bytes, MemorySpace::host);
     packer.pack(spec, place, blob.data());
     return blob;
   };
   embedding_ = make(weights.embedding, layout_.embedding);
-  for (size_t i = 0; i < weights.layers.size(); ++i)
-    layers_.push_back(make(weights.layers[i], layout_.layers[i]));
+  if (in_file) {
+    fetcher_ = std::make_unique<Fetcher>(source, weights.layers, pool.size());
+  } else {
+    for (size_t i = 0; i < weights.layers.size(); ++i)
+      layers_.push_back(make(weights.layers[i], layout_.layers[i]));
+  }
   final_norm_ = make(weights.final_norm, layout_.final_norm);
   lm_head_ = make(weights.lm_head, layout_.lm_head);
+}
+
+void WeightStore::pack_layer(int64_t layer, std::byte* blob) const {
+  const BlobLayout& place = layer_layout(layer);
+  CHECK(place.bytes == place.device_bytes, "rows of the host have no home");
+  fetcher_->packer.pack(fetcher_->specs[static_cast<size_t>(layer)], place, blob);
 }
 
 PackedMatrix WeightStore::embedding() const {

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -26,34 +27,49 @@ struct RepackError {
   double relative_rms = 0;  // sqrt(sum of squared differences / sum of squares)
 };
 
-// All weights of a model at home in host memory (pinned where the device needs it): one contiguous blob a
-// layer, and one each for embedding, final norm and lm_head. Const and thread-safe once made; the device must
-// outlive it.
+// Where layers live between passes.
+enum class WeightHome : uint8_t {
+  memory,  // packed, in host memory (pinned where the device needs it)
+  file,    // in the model's file, as it is: packed anew by each fetch, straight into the slot
+};
+
+// All weights of a model at home: one contiguous blob a layer, and one each for embedding, final norm and
+// lm_head, which are in host memory in either case. Const once made; the device must outlive it.
 class WeightStore {
  public:
   // Fraction of the bytes in [0, 1] and the tensor just packed; called on the constructing thread.
   using Progress = std::function<void(double fraction, const std::string& tensor)>;
 
   // Packs every tensor, rows in parallel on `pool`, and releases each tensor's file pages as soon as it is
-  // packed. Error(resource_exhausted) when the blobs do not fit, and what the source throws.
+  // packed. Error(resource_exhausted) when the blobs do not fit, and what the source throws. With
+  // WeightHome::file layers are not read yet, and the source must outlive the store.
   WeightStore(Device& device, const TensorSource& source, const ModelWeights& weights, StoreLayout layout,
-              ThreadPool& pool, const Progress& progress);
+              ThreadPool& pool, const Progress& progress, WeightHome home = WeightHome::memory);
+  ~WeightStore();
 
-  int64_t layers() const { return static_cast<int64_t>(layers_.size()); }
+  int64_t layers() const { return static_cast<int64_t>(layout_.layers.size()); }
+  WeightHome home() const { return fetcher_ ? WeightHome::file : WeightHome::memory; }
+  const StoreLayout& layout() const { return layout_; }
   const BlobLayout& layer_layout(int64_t layer) const { return layout_.layers[static_cast<size_t>(layer)]; }
+  // WeightHome::memory only.
   const std::byte* layer_home(int64_t layer) const { return layers_[static_cast<size_t>(layer)].data(); }
-  size_t bytes() const { return layout_.bytes(); }
+  // WeightHome::file only: packs the layer's device part, [0, device_bytes), into host memory, with the bits
+  // that it would have at home there. What it reads stays mapped, so the system's page cache serves the next
+  // fetch where it can. One thread at a time.
+  void pack_layer(int64_t layer, std::byte* blob) const;
 
   PackedMatrix embedding() const;   // [vocab, hidden]
   PackedMatrix lm_head() const;     // [vocab, hidden]; the embedding's bytes when tied
   const float* final_norm() const;  // [hidden]
 
-  // Tensors that were not kept exactly, in the order of packing.
+  // Tensors that were not kept exactly, in the order of packing; layers in a file are not measured.
   const std::vector<RepackError>& repack_errors() const { return repack_errors_; }
 
  private:
   class Packer;
+  struct Fetcher;
   StoreLayout layout_;
+  std::unique_ptr<Fetcher> fetcher_;  // null: layers are in memory
   std::vector<Buffer> layers_;
   Buffer embedding_;
   Buffer final_norm_;

@@ -146,6 +146,16 @@ TEST_P(BitIdentityTest, AcrossResidencyAndSlots) {
   }
 }
 
+TEST_P(BitIdentityTest, LayersReadFromTheFile) {
+  if (options().weights != "auto") GTEST_SKIP() << "layers are read as the file holds them";
+  for (const int64_t resident : some_of<int64_t>({0, 1, -1})) {
+    SCOPED_TRACE(resident);
+    EngineOptions in_file = with_residency(options(), resident, 2);
+    in_file.home = "mmap";
+    expect_same(in_file, {.poison_released_slots = true, .arena = ArenaMode::separate});
+  }
+}
+
 // A copy that takes longer than the layer's arithmetic: reading a slot too soon would read poison.
 TEST_P(BitIdentityTest, OverASlowLink) {
   EngineOptions streamed = with_residency(options(), 0, 2);

@@ -9,6 +9,7 @@
 namespace ete::test {
 namespace {
 
+using testing::Contains;
 using testing::HasSubstr;
 
 EngineOptions options() {
@@ -45,8 +46,13 @@ TEST(Options, BadValuesNameFlagValueAndWhatIsAccepted) {
   refused([](auto& o) { o.math = "quick"; }, "--math: 'quick'; accepted: exact, fast");
   refused([](auto& o) { o.kernels = "best"; }, "--kernels: 'best'; accepted:");
   refused([](auto& o) { o.link_limit = 1; }, "--link-limit: '1'; accepted: at least 1M");
-  refused([](auto& o) { o.home = "disk"; }, "--home: 'disk'; accepted: pinned");
-  refused([](auto& o) { o.home = "mmap"; }, "--home: 'mmap'", ErrorCode::unsupported);
+  refused([](auto& o) { o.home = "disk"; }, "--home: 'disk'; accepted: pinned, mmap");
+  const auto in_file = [&](const std::function<void(EngineOptions&)>& spoil, const std::string& text) {
+    refused([&](auto& o) { (o.home = "mmap", spoil(o)); }, text, ErrorCode::unsupported);
+  };
+  in_file([](auto& o) { o.weights = "w8"; }, "'mmap' with --weights w8 is not supported");
+  in_file([](auto& o) { o.host_share = 0.5; }, "'mmap' with --host-share above 0");
+  in_file([](auto& o) { o.model = "random:tiny"; }, "'mmap' with --model random:SHAPE");
   refused([](auto& o) { o.kv = "disk"; }, "--kv: 'disk'; accepted: auto, device, host");
   refused([](auto& o) { o.kv_type = "f8"; }, "--kv-type: 'f8'; accepted: f32, f16, bf16");
   refused([](auto& o) { o.vocab = "disk"; }, "--vocab: 'disk'; accepted: auto, device, host");
@@ -59,6 +65,24 @@ TEST(Options, BadValuesNameFlagValueAndWhatIsAccepted) {
   refused([](auto& o) { o.host_share = -0.5; }, "--host-share: '-0.5");
   refused([](auto& o) { o.threads = -1; }, "--threads: '-1'; accepted: 1 to 1024, or none");
   refused([](auto& o) { o.kernels = "wgmma"; }, "--kernels: 'wgmma'");
+}
+
+// Only what is no layer is at home, and slots; layers that are asked to be resident are packed into RAM.
+TEST(Planner, LayersInTheFileTakeNoHome) {
+  EngineOptions in_file = options();
+  in_file.home = "mmap";
+  const Plan plan = Engine::plan_only(in_file);
+  const Plan pinned = Engine::plan_only(options());
+  EXPECT_EQ(plan.resident_layers, 0);
+  EXPECT_GE(plan.slots, 2);
+  EXPECT_EQ(plan.streamed_bytes_per_pass, pinned.resident_bytes);
+  EXPECT_EQ(plan.home_bytes + pinned.resident_bytes, pinned.home_bytes);
+  EXPECT_THAT(plan.notes, Contains(HasSubstr("--home mmap: layers stay in the file")));
+  in_file.resident_layers = "-1";
+  const Plan resident = Engine::plan_only(in_file);
+  EXPECT_EQ(resident.resident_layers, resident.layers);
+  EXPECT_EQ(resident.home_bytes, plan.home_bytes);
+  EXPECT_GE(resident.peak_host_bytes, resident.home_bytes + resident.resident_bytes);
 }
 
 TEST(Planner, EverythingIsResidentWithoutABudget) {

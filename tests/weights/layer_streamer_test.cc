@@ -75,10 +75,10 @@ class StreamerTest : public testing::Test {
   }
   static WeightSpec vector(const std::string& name) { return {.name = name, .source = name, .rows = kRows}; }
 
-  std::unique_ptr<WeightStore> make_store(double host_share = 0) {
+  std::unique_ptr<WeightStore> make_store(double host_share = 0, WeightHome home = WeightHome::memory) {
     return std::make_unique<WeightStore>(*device_, source_, weights_,
                                          lay_out(weights_, std::vector<double>(kLayers, host_share)), pool_,
-                                         WeightStore::Progress{});
+                                         WeightStore::Progress{}, home);
   }
 
   // Every value of the layer, read where the lease says.
@@ -102,8 +102,9 @@ class StreamerTest : public testing::Test {
 
   // Passes over the layers, each checked on the compute stream when its copy has arrived.
   void expect_passes(const WeightStore& store, const StreamerOptions& options, int passes) {
+    const bool at_home = store.home() == WeightHome::memory;
     DeviceArena arena(*device_, LayerStreamer::arena_bytes(lay_out(weights_, std::vector<double>(kLayers, 0)),
-                                                           options, true));
+                                                           options, at_home));
     LayerStreamer streamer(*device_, store, arena, *copy_, options);
     for (int pass = 0; pass < passes; ++pass) {
       for (int64_t layer = 0; layer < kLayers; ++layer) {
@@ -210,6 +211,17 @@ TEST_F(StreamerTest, ResidentLayersAreReadAtHome) {
   const LayerLease lease = streamer.acquire(3, *compute_);
   EXPECT_EQ(lease.matrix(0).device.data, store->layer_home(3));
   EXPECT_EQ(streamer.bytes_copied(), 0u);
+}
+
+// Pages of the file are for the system to keep or to drop: what is fetched again must not be released.
+TEST_F(StreamerTest, LayersInTheFileArriveInTurn) {
+  const auto store = make_store(0, WeightHome::file);
+  const int released = source_.releases();
+  StreamerOptions options{.resident = std::vector<bool>(kLayers, false), .slots = 2};
+  options.resident[1] = true;
+  options.poison_released_slots = true;
+  expect_passes(*store, options, 3);
+  EXPECT_EQ(source_.releases(), released);
 }
 
 TEST_F(StreamerTest, StreamedLayersArriveInTurn) {
