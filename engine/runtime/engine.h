@@ -55,6 +55,9 @@ struct Plan {
   uint64_t home_bytes = 0;  // weights in host RAM: all, or with --home mmap what is no layer
   uint64_t resident_bytes = 0;
   uint64_t streamed_bytes_per_pass = 0;
+  uint64_t host_bytes_per_pass = 0;  // of the layers, read at home by host threads (--host-share)
+  uint64_t lm_head_bytes = 0;        // read once in a pass whose rows want logits
+  uint64_t weights_per_row = 0;      // of the layers' matrices: multiply-adds a row
   uint64_t kv_bytes_per_token = 0;
   uint64_t kv_bytes_per_session = 0;  // at full context
   uint64_t state_bytes_per_session = 0;

@@ -366,8 +366,16 @@ class Planner {
     if (p.vocabulary == VocabularyPlace::host) note("vocabulary by host threads: " + in_.host_kernels);
     plan.home_bytes = home_bytes();
     for (size_t i = 0; i < p.resident.size(); ++i) {
-      (p.resident[i] ? plan.resident_bytes : plan.streamed_bytes_per_pass) += p.layout.layers[i].device_bytes;
+      const BlobLayout& layer = p.layout.layers[i];
+      (p.resident[i] ? plan.resident_bytes : plan.streamed_bytes_per_pass) += layer.device_bytes;
+      plan.host_bytes_per_pass += layer.bytes - layer.device_bytes;
+      for (const WeightSpec& weight : in_.weights.layers[i]) {
+        if (weight.shape == WeightShape::matrix) {
+          plan.weights_per_row += static_cast<uint64_t>(weight.rows) * static_cast<uint64_t>(weight.cols);
+        }
+      }
     }
+    plan.lm_head_bytes = p.layout.lm_head.places.empty() ? p.layout.embedding.bytes : p.layout.lm_head.bytes;
     if (in_file()) {
       note("--home mmap: layers stay in the file; each pass reads and packs " +
            byte_text(plan.streamed_bytes_per_pass) + " from it, through the system's page cache");

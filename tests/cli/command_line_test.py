@@ -56,7 +56,7 @@ class CommandLineTest(unittest.TestCase):
 
 class Usage(CommandLineTest):
     def test_help_and_version(self):
-        commands = {"logits", "inspect"} | ({"run", "serve", "tokenize"} if SERVICE else set())
+        commands = {"logits", "inspect", "bench"} | ({"run", "serve", "tokenize"} if SERVICE else set())
         result = ete("--help")
         self.assertEqual(result.returncode, 0)
         text = result.stdout.decode()
@@ -280,6 +280,45 @@ class Logits(CommandLineTest):
     def test_greedy_fills_the_context(self):
         tensors = self.logits([1, 2, 3], "--context", "4", "--greedy", "2")
         self.assertEqual(tensors["greedy_ids"][1], [2])
+
+
+class Bench(CommandLineTest):
+    SMALL = ["bench", "--model", LLAMA, *EXACT, "--prompt", "20,40", "--sessions", "1,3", "--depth", "8", "--steps", "2"]
+
+    def test_json(self):
+        result = ete(*self.SMALL, "--json", "--resident-layers", "1", "--slots", "2")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        document = json.loads(result.stdout)
+        for rate in ("link_in", "link_out", "device_copy", "host_read", "multiply_adds_per_second"):
+            self.assertGreater(document["ceilings"][rate], 0)
+        figures = document["figures"]
+        names = [(figure["name"], figure["sessions"]) for figure in figures]
+        lengths = [(name + length, 1) for length in ("20", "40") for name in ("prefill ", "first token ")]
+        self.assertEqual(names, lengths + [("decode", 1), ("decode", 3)])
+        for figure in figures:
+            self.assertFalse(figure["withheld"])
+            self.assertLessEqual(figure["error"], figure["tolerance"])
+            self.assertLessEqual(figure["lowest"], figure["value"])
+            self.assertLessEqual(figure["value"], figure["highest"])
+            self.assertGreater(figure["ceiling"], 0)
+        self.assertTrue(0 <= figures[-1]["link_idle"] <= 1)
+
+    def test_text(self):
+        result = ete(*self.SMALL)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        lines = result.stdout.decode().splitlines()
+        self.assertTrue(any(line.startswith("ceilings") for line in lines))
+        self.assertEqual(sum(line.startswith("decode ") for line in lines), 2)
+
+    def test_refusals(self):
+        for flags, mention in [
+            (["--sessions", "1,,2"], "--sessions"),
+            (["--sessions", "0"], "--sessions"),
+            (["--prompt", "5000"], "--prompt: 5000 ids"),
+            (["--depth", "5000"], "--depth"),
+            (["--steps", "none"], "--steps"),
+        ]:
+            self.check_failure(ete("bench", "--model", LLAMA, *flags), 2, mention)
 
 
 class Inspect(CommandLineTest):

@@ -1,0 +1,189 @@
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "clients/cli/bench/ceilings.h"
+#include "clients/cli/bench/figures.h"
+#include "clients/cli/bench/proof.h"
+#include "clients/cli/bench/workload.h"
+#include "clients/cli/command.h"
+#include "clients/cli/output.h"
+#include "clients/options/command_line.h"
+#include "clients/options/engine_flags.h"
+#include "engine/base/error.h"
+#include "engine/runtime/engine.h"
+
+namespace ete::cli {
+namespace {
+
+constexpr int64_t kMostSessions = 1024;
+
+struct BenchOptions {
+  EngineOptions engine;
+  std::vector<int64_t> sessions = {1, 4, 16};
+  std::vector<int64_t> prompts = {512};
+  Workload workload{.depth = 64, .steps = 32, .repeats = 3};
+  bool json = false;
+};
+
+void add_list(CLI::App& app, const std::string& flag, int64_t highest, const std::string& description,
+              std::vector<int64_t>& list) {
+  app.add_option_function<std::string>(
+         flag,
+         [flag, highest, &list](const std::string& text) {
+           list.clear();
+           for (size_t begin = 0; begin <= text.size();) {
+             const size_t comma = std::min(text.find(',', begin), text.size());
+             const auto number =
+                 parse_integer(std::string_view(text).substr(begin, comma - begin), 1, highest);
+             if (!number)
+               reject_flag(flag, text, "whole numbers of at least 1, separated by commas, as 1,4,16");
+             list.push_back(*number);
+             begin = comma + 1;
+           }
+         },
+         description)
+      ->type_name("N,N");
+}
+
+void add_count(CLI::App& app, const std::string& flag, const std::string& description, int64_t& value) {
+  app.add_option_function<std::string>(
+         flag,
+         [flag, &value](const std::string& text) {
+           const auto number = parse_integer(text, 1, INT32_MAX);
+           if (!number) reject_flag(flag, text, "a whole number, at least 1");
+           value = *number;
+         },
+         description)
+      ->type_name("N");
+}
+
+void check_lengths(const BenchOptions& options, const Plan& plan) {
+  const int64_t decode = positions_of(options.workload);
+  if (decode > plan.context) {
+    throw Error(ErrorCode::invalid_argument, "--depth, --steps, --repeats: a session reaches " +
+                                                 std::to_string(decode) + " positions, but holds " +
+                                                 std::to_string(plan.context));
+  }
+  for (const int64_t length : options.prompts) {
+    if (length <= plan.context) continue;
+    throw Error(ErrorCode::invalid_argument, "--prompt: " + std::to_string(length) +
+                                                 " ids, but a session holds " + std::to_string(plan.context) +
+                                                 " positions");
+  }
+}
+
+class Bench {
+ public:
+  Bench(const BenchOptions& options, Report& report, Engine& engine, const PlainRows& plain)
+      : options_(options), report_(report), engine_(engine), plain_(plain) {}
+
+  void run() {
+    for (const int64_t length : options_.prompts) prefill(length);
+    for (const int64_t sessions : options_.sessions) decode(static_cast<int>(sessions));
+  }
+
+ private:
+  Figure checked(const std::string& name, int sessions, const std::string& unit) {
+    Figure figure;
+    figure.name = name;
+    figure.sessions = sessions;
+    figure.unit = unit;
+    figure.error = error_against(plain_, engine_, sessions);
+    figure.tolerance = tolerance_of(report_.plan, options_.engine.kv_type);
+    return figure;
+  }
+
+  void prefill(int64_t length) {
+    Figure figure = checked("prefill " + std::to_string(length), 1, "tokens/s");
+    const Floor floor = prefill_floor(report_.plan, report_.ceilings, length);
+    const Samples seconds = measure_first_token(engine_, length, options_.workload.repeats);
+    Figure first = figure;
+    first.name = "first token " + std::to_string(length);
+    first.unit = "ms";
+    for (const double value : seconds.values) {
+      figure.samples.values.push_back(static_cast<double>(length) / value);
+      first.samples.values.push_back(1e3 * value);
+    }
+    figure.ceiling = static_cast<double>(length) / floor.seconds;
+    first.ceiling = 1e3 * floor.seconds;
+    figure.ceiling_by = first.ceiling_by = floor.by;
+    figure.ratio = first.ratio = floor.seconds / seconds.median();
+    add(std::move(figure));
+    add(std::move(first));
+  }
+
+  void decode(int sessions) {
+    Figure figure = checked("decode", sessions, "tokens/s");
+    const Floor floor = decode_floor(report_.plan, report_.ceilings, sessions, options_.workload.depth);
+    const DecodeTimes times = measure_decode(engine_, sessions, options_.workload);
+    figure.samples = times.tokens_per_second;
+    figure.p50_ms = times.p50_ms;
+    figure.p99_ms = times.p99_ms;
+    figure.ceiling = sessions / floor.seconds;
+    figure.ceiling_by = floor.by;
+    figure.ratio = times.tokens_per_second.median() / figure.ceiling;
+    if (report_.plan.streamed_bytes_per_pass > 0) {
+      const double moving =
+          static_cast<double>(report_.plan.streamed_bytes_per_pass) / report_.ceilings.link_in;
+      figure.link_idle = std::max(0.0, 1 - moving * times.tokens_per_second.median() / sessions);
+    }
+    add(std::move(figure));
+  }
+
+  void add(Figure figure) {
+    if (!options_.json) print(line_text(figure));
+    report_.figures.push_back(std::move(figure));
+  }
+
+  const BenchOptions& options_;
+  Report& report_;
+  Engine& engine_;
+  const PlainRows& plain_;
+};
+
+int bench(BenchOptions options) {
+  const int64_t most = *std::max_element(options.sessions.begin(), options.sessions.end());
+  options.engine.max_sessions = std::max(options.engine.max_sessions, static_cast<int>(most));
+  ModelFiles model;
+  Report report;
+  report.model = options.engine.model;
+  report.plan = Engine::plan_only(options.engine, &model);
+  check_lengths(options, report.plan);
+  const int64_t vocab_size = model.config.vocab_size;
+  report.ceilings = measure_ceilings(options.engine, report.plan, model.config);
+  model = {};
+  const PlainRows plain = plain_rows(options.engine, report.plan, vocab_size);
+  const auto engine = Engine::load(options.engine);
+  report.plan = engine->plan();
+  if (!options.json) print(header_text(report));
+  Bench(options, report, *engine, plain).run();
+  if (options.json) print(to_text(to_json(report)) + "\n");
+  const auto withheld = [](const Figure& figure) { return figure.withheld(); };
+  if (std::none_of(report.figures.begin(), report.figures.end(), withheld)) return 0;
+  throw Error(ErrorCode::internal,
+              "figures are withheld: rows differ from the plain path by more than the "
+              "tolerance that is printed");
+}
+
+}  // namespace
+
+void add_bench_command(CLI::App& app, Action& action) {
+  CLI::App* command = app.add_subcommand(
+      "bench", "What the machine could do at most, then what the engine does, each figure with its ratio");
+  auto options = std::make_shared<BenchOptions>();
+  add_model_flag(*command, options->engine.model);
+  add_list(*command, "--sessions", kMostSessions, "numbers of sessions that decode together [1,4,16]",
+           options->sessions);
+  add_list(*command, "--prompt", INT32_MAX, "lengths of a lone prompt [512]", options->prompts);
+  add_count(*command, "--depth", "positions that a session holds when decoding starts [64]",
+            options->workload.depth);
+  add_count(*command, "--steps", "decode steps of each session, a repetition [32]", options->workload.steps);
+  add_count(*command, "--repeats", "repetitions, for the spread [3]", options->workload.repeats);
+  command->add_flag("--json", options->json, "one JSON document on stdout");
+  add_engine_flags(*command, options->engine);
+  command->callback([&action, options] { action = [options] { return bench(*options); }; });
+}
+
+}  // namespace ete::cli
