@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <cstring>
 #include <functional>
 #include <ostream>
 #include <thread>
@@ -38,18 +37,6 @@ Rows run_session(Engine& engine, const std::function<void(int64_t step)>& before
     rows.push_back(std::move(result.rows.front().full));
   }
   return rows;
-}
-
-// Index of the first row whose bits differ; -1: none.
-int64_t first_different(const Rows& a, const Rows& b) {
-  if (a.size() != b.size()) return static_cast<int64_t>(std::min(a.size(), b.size()));
-  for (size_t i = 0; i < a.size(); ++i) {
-    if (a[i].size() != b[i].size() ||
-        std::memcmp(a[i].data(), b[i].data(), a[i].size() * sizeof(float)) != 0) {
-      return static_cast<int64_t>(i);
-    }
-  }
-  return -1;
 }
 
 struct Setup {

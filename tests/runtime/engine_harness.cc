@@ -145,6 +145,17 @@ std::vector<int32_t> greedy_ids(Engine& engine, const std::vector<int32_t>& prom
   }
 }
 
+int64_t first_different(const Rows& a, const Rows& b) {
+  if (a.size() != b.size()) return static_cast<int64_t>(std::min(a.size(), b.size()));
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (a[i].size() != b[i].size() ||
+        std::memcmp(a[i].data(), b[i].data(), a[i].size() * sizeof(float)) != 0) {
+      return static_cast<int64_t>(i);
+    }
+  }
+  return -1;
+}
+
 float max_abs(const std::vector<float>& values) {
   float most = 0;
   for (const float value : values) most = std::max(most, std::abs(value));

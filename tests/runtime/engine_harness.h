@@ -56,6 +56,9 @@ Rows forced_rows(Engine& engine, const std::vector<int32_t>& prompt, const std::
 // `count` ids, each the best of the row before.
 std::vector<int32_t> greedy_ids(Engine& engine, const std::vector<int32_t>& prompt, int64_t count);
 
+// Index of the first row whose bits differ; -1: none.
+int64_t first_different(const Rows& a, const Rows& b);
+
 float max_abs(const std::vector<float>& values);
 // Infinite when lengths differ or a value is NaN.
 float max_difference(std::span<const float> a, std::span<const float> b);
