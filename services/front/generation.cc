@@ -32,7 +32,7 @@ std::string session_name(const std::string& request_id) {
 std::vector<float> floats_of(const std::string& bytes) {
   static_assert(std::endian::native == std::endian::little);
   std::vector<float> floats(bytes.size() / sizeof(float));
-  std::memcpy(floats.data(), bytes.data(), floats.size() * sizeof(float));
+  if (!floats.empty()) std::memcpy(floats.data(), bytes.data(), floats.size() * sizeof(float));
   return floats;
 }
 
