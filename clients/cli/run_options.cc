@@ -38,7 +38,7 @@ struct NumberFlag {
 void add_number(CLI::App& app, const NumberFlag& flag, std::function<void(float)> set) {
   app.add_option_function<std::string>(
          flag.name,
-         [flag, set](const std::string& text) {
+         [flag, set = std::move(set)](const std::string& text) {
            const auto number = parse_number(text, flag.lowest, flag.highest);
            // What the request can hold counts: a tiny double may be a float's 0.
            const bool refused = !number || (flag.above_lowest &&
@@ -55,7 +55,7 @@ void add_count(CLI::App& app, const std::string& name, const std::string& descri
                std::function<void(int32_t)> set) {
   app.add_option_function<std::string>(
          name,
-         [name, set](const std::string& text) {
+         [name, set = std::move(set)](const std::string& text) {
            const auto count = parse_integer(text, 0, std::numeric_limits<int32_t>::max());
            if (!count) reject_flag(name, text, "a whole number, at least 0");
            set(static_cast<int32_t>(*count));
@@ -212,7 +212,7 @@ std::string default_model() {
   const bool has_home = home != nullptr && *home != '\0';
   const std::filesystem::path base =
       has_cache ? cache : std::filesystem::path(has_home ? home : "/") / ".cache";
-  const std::string path = (base / "edge-transformer-engine" / "SmolLM2-135M-Instruct.Q4_1.gguf").string();
+  std::string path = (base / "edge-transformer-engine" / "SmolLM2-135M-Instruct.Q4_1.gguf").string();
   if (!std::filesystem::exists(path)) {
     throw Error(ErrorCode::not_found, "--model is not given and the default model is not at " + path +
                                           ": scripts/fetch_default_model.sh fetches it");
