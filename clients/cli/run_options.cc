@@ -6,6 +6,7 @@
 #include <limits>
 #include <optional>
 #include <stdexcept>
+#include <utility>
 
 #include "clients/cli/arguments.h"
 #include "clients/cli/command.h"
