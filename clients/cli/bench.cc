@@ -1,10 +1,12 @@
 #include <algorithm>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "clients/cli/bench/ceilings.h"
 #include "clients/cli/bench/figures.h"
+#include "clients/cli/bench/plot.h"
 #include "clients/cli/bench/proof.h"
 #include "clients/cli/bench/workload.h"
 #include "clients/cli/command.h"
@@ -12,7 +14,7 @@
 #include "clients/options/command_line.h"
 #include "clients/options/engine_flags.h"
 #include "engine/base/error.h"
-#include "engine/runtime/engine.h"
+#include "engine/runtime/engine_impl.h"
 
 namespace ete::cli {
 namespace {
@@ -25,6 +27,7 @@ struct BenchOptions {
   std::vector<int64_t> prompts = {512};
   Workload workload{.depth = 64, .steps = 32, .repeats = 3};
   bool json = false;
+  std::string plot;
 };
 
 void add_list(CLI::App& app, const std::string& flag, int64_t highest, const std::string& description,
@@ -74,15 +77,30 @@ void check_lengths(const BenchOptions& options, const Plan& plan) {
   }
 }
 
+// Before minutes are spent on what is to be written there.
+void check_writable(const std::string& path) {
+  if (!std::ofstream(path, std::ios::app)) throw Error(ErrorCode::unavailable, path + ": cannot be written");
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << text;
+  file.close();
+  if (!file) throw Error(ErrorCode::unavailable, path + ": cannot be written");
+}
+
 class Bench {
  public:
-  Bench(const BenchOptions& options, Report& report, Engine& engine, const PlainRows& plain)
-      : options_(options), report_(report), engine_(engine), plain_(plain) {}
+  Bench(const BenchOptions& options, Report& report, Engine& engine, Timeline& timeline,
+        const PlainRows& plain)
+      : options_(options), report_(report), engine_(engine), timeline_(timeline), plain_(plain) {}
 
   void run() {
     for (const int64_t length : options_.prompts) prefill(length);
     for (const int64_t sessions : options_.sessions) decode(static_cast<int>(sessions));
   }
+  // Of the first number of sessions.
+  const std::vector<Timeline::Span>& spans() const { return spans_; }
 
  private:
   Figure checked(const std::string& name, int sessions, const std::string& unit) {
@@ -124,11 +142,11 @@ class Bench {
     figure.ceiling = sessions / floor.seconds;
     figure.ceiling_by = floor.by;
     figure.ratio = times.tokens_per_second.median() / figure.ceiling;
+    const auto spans = trace_decode(engine_, timeline_, sessions, options_.workload.depth);
     if (report_.plan.streamed_bytes_per_pass > 0) {
-      const double moving =
-          static_cast<double>(report_.plan.streamed_bytes_per_pass) / report_.ceilings.link_in;
-      figure.link_idle = std::max(0.0, 1 - moving * times.tokens_per_second.median() / sessions);
+      figure.link_idle = idle_share(spans, Timeline::Lane::copy);
     }
+    if (spans_.empty()) spans_ = spans;
     add(std::move(figure));
   }
 
@@ -140,7 +158,9 @@ class Bench {
   const BenchOptions& options_;
   Report& report_;
   Engine& engine_;
+  Timeline& timeline_;
   const PlainRows& plain_;
+  std::vector<Timeline::Span> spans_;
 };
 
 int bench(BenchOptions options) {
@@ -151,14 +171,20 @@ int bench(BenchOptions options) {
   report.model = options.engine.model;
   report.plan = Engine::plan_only(options.engine, &model);
   check_lengths(options, report.plan);
+  if (!options.plot.empty()) check_writable(options.plot);
   const int64_t vocab_size = model.config.vocab_size;
   report.ceilings = measure_ceilings(options.engine, report.plan, model.config);
   model = {};
   const PlainRows plain = plain_rows(options.engine, report.plan, vocab_size);
-  const auto engine = Engine::load(options.engine);
+  Timeline timeline;
+  EngineTuning tuning;
+  tuning.timeline = &timeline;
+  const auto engine = load_engine(options.engine, LoadProgress{}, tuning);
   report.plan = engine->plan();
   if (!options.json) print(header_text(report));
-  Bench(options, report, *engine, plain).run();
+  Bench bench(options, report, *engine, timeline, plain);
+  bench.run();
+  if (!options.plot.empty()) write_file(options.plot, plot_svg(report, bench.spans()));
   if (options.json) print(to_text(to_json(report)) + "\n");
   const auto withheld = [](const Figure& figure) { return figure.withheld(); };
   if (std::none_of(report.figures.begin(), report.figures.end(), withheld)) return 0;
@@ -182,6 +208,8 @@ void add_bench_command(CLI::App& app, Action& action) {
   add_count(*command, "--steps", "decode steps of each session, a repetition [32]", options->workload.steps);
   add_count(*command, "--repeats", "repetitions, for the spread [3]", options->workload.repeats);
   command->add_flag("--json", options->json, "one JSON document on stdout");
+  command->add_option("--plot", options->plot, "a picture of the figures and of what link and compute did")
+      ->type_name("FILE.svg");
   add_engine_flags(*command, options->engine);
   command->callback([&action, options] { action = [options] { return bench(*options); }; });
 }

@@ -67,7 +67,8 @@ void EngineImpl::load(const PreparedModel& prepared, const LoadProgress& progres
                                       StreamerOptions{.resident = placement_.resident,
                                                       .slots = placement_.slots,
                                                       .link_limit = prepared.options.raw.link_limit,
-                                                      .poison_released_slots = tuning.poison_released_slots});
+                                                      .poison_released_slots = tuning.poison_released_slots,
+                                                      .timeline = tuning.timeline});
   model_ = make_model(files_.config, *ops_, *device_, *arena_, *streams_.compute);
   kv_ = std::make_unique<KvStore>(*device_,
                                   KvOptions{.layout = kv_layout(files_.config, prepared.options.kv_type),
@@ -75,9 +76,9 @@ void EngineImpl::load(const PreparedModel& prepared, const LoadProgress& progres
                                             .space = placement_.kv_space,
                                             .budget_bytes = tuning.kv_budget.value_or(placement_.kv_budget)});
   make_kv_access(tuning);
-  runner_ = std::make_unique<PassRunner>(
-      PassParts{*device_, *ops_, *model_, vocabulary_, *streamer_, *kv_, *kv_access_, streams_}, placement_,
-      *arena_);
+  runner_ = std::make_unique<PassRunner>(PassParts{*device_, *ops_, *model_, vocabulary_, *streamer_, *kv_,
+                                                   *kv_access_, streams_, tuning.timeline},
+                                         placement_, *arena_);
 }
 
 void EngineImpl::make_kv_access(const EngineTuning& tuning) {

@@ -21,13 +21,14 @@
 
 namespace ete {
 
-// What tests may ask of an engine beyond its options: faults made visible. Results are the same bits either
-// way.
+// What tests and benchmarks may ask of an engine beyond its options: faults and times made visible. Results
+// are the same bits either way.
 struct EngineTuning {
   bool poison_released_slots = false;
   ArenaMode arena = ArenaMode::single;
   std::optional<uint64_t> kv_budget = {};     // bytes, in place of the planned ones
   std::optional<int64_t> kv_half_pages = {};  // of the window on a KV cache in host memory, likewise
+  Timeline* timeline = nullptr;               // where copies and layers are marked; outlives the engine
 };
 
 std::unique_ptr<Engine> load_engine(const EngineOptions& options, const LoadProgress& progress,

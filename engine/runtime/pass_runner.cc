@@ -201,7 +201,13 @@ bool PassRunner::forward_layers(std::vector<PassSession>& sessions, PassHooks& h
     }
     const LayerLease lease = parts_.streamer.acquire(layer, compute);
     point_at_layer(layer);
+    if (parts_.timeline != nullptr) {
+      parts_.timeline->begin(parts_.device, compute, Timeline::Lane::compute, layer);
+    }
     parts_.model.forward_layer(layer, lease, rows_, compute);
+    if (parts_.timeline != nullptr) {
+      parts_.timeline->end(parts_.device, compute, Timeline::Lane::compute, layer);
+    }
   }
   hooks.at_boundary();
   drop_cancelled(sessions, hooks);

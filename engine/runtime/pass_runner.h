@@ -7,6 +7,7 @@
 
 #include "engine/device/device.h"
 #include "engine/device/device_arena.h"
+#include "engine/device/timeline.h"
 #include "engine/models/model.h"
 #include "engine/runtime/pass_pace.h"
 #include "engine/runtime/planner.h"
@@ -57,6 +58,7 @@ struct PassParts {
   const KvStore& kv;
   KvAccess& kv_access;
   PassStreams& streams;
+  Timeline* timeline = nullptr;  // where layers are marked
 };
 
 // Runs one pass after the other: rows of many sessions through every layer, each layer fetched once. Engine

@@ -167,7 +167,9 @@ void LayerStreamer::fill(int index, int64_t layer) {
   Slot& slot = slots_[static_cast<size_t>(index)];
   slot.layer = -1;  // until all of it is on its way: any of this may throw
   slot.computed->wait(copy_);
+  if (options_.timeline != nullptr) options_.timeline->begin(device_, copy_, Timeline::Lane::copy, layer);
   bring(layer, slot.data);
+  if (options_.timeline != nullptr) options_.timeline->end(device_, copy_, Timeline::Lane::copy, layer);
   slot.copied->record(copy_);
   slot.layer = layer;
   bytes_copied_ += store_.layer_layout(layer).device_bytes;
@@ -223,7 +225,8 @@ LayerLease LayerStreamer::acquire(int64_t layer, Stream& compute) {
   Slot& slot = slots_[static_cast<size_t>(index)];
   slot.copied->wait(compute);
   slot.leased = true;
-  LayerLease lease(this, index, layout, slot.data, home(slot.data), &compute);  // gives the slot back if this throws
+  LayerLease lease(this, index, layout, slot.data, home(slot.data),
+                   &compute);  // gives the slot back if this throws
   fetch_ahead();
   return lease;
 }

@@ -9,6 +9,7 @@
 
 #include "engine/device/device.h"
 #include "engine/device/device_arena.h"
+#include "engine/device/timeline.h"
 #include "engine/weights/weight_store.h"
 
 namespace ete {
@@ -49,6 +50,7 @@ struct StreamerOptions {
   // Overwrites a slot with 0xff (NaN in every float format) as soon as its layer is computed, so that reading
   // it without waiting for the next copy shows.
   bool poison_released_slots = false;
+  Timeline* timeline = nullptr;  // where copies are marked; outlives the streamer
 };
 
 // Brings layers to the device: resident ones once, the others through slots, ahead of the pass. Layers are

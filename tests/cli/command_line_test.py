@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import xml.dom.minidom
 
 ETE, SOURCE, SERVICE = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3] == "1"
 GOLDEN = SOURCE / "tests" / "golden"
@@ -309,6 +310,20 @@ class Bench(CommandLineTest):
         lines = result.stdout.decode().splitlines()
         self.assertTrue(any(line.startswith("ceilings") for line in lines))
         self.assertEqual(sum(line.startswith("decode ") for line in lines), 2)
+
+    def test_plot(self):
+        with tempfile.TemporaryDirectory() as directory:
+            path = pathlib.Path(directory) / "plot.svg"
+            result = ete(*self.SMALL, "--resident-layers", "0", "--slots", "2", "--plot", str(path))
+            self.assertEqual(result.returncode, 0, result.stderr)
+            picture = xml.dom.minidom.parse(str(path)).documentElement
+            boxes = [box.getAttribute("class") for box in picture.getElementsByTagName("rect")]
+            # Each of four layers in three steps, and the copies that did not lie before them.
+            self.assertGreaterEqual(len(boxes), 3 * 4 + 2 * 4)
+            texts = [text.firstChild.data for text in picture.getElementsByTagName("text")]
+            self.assertTrue(any(text.startswith("link idle") for text in texts))
+            self.assertIn("3 sessions", texts)
+        self.check_failure(ete(*self.SMALL, "--plot", "/nonexistent/plot.svg"), 1, "/nonexistent/plot.svg")
 
     def test_refusals(self):
         for flags, mention in [

@@ -35,8 +35,7 @@ struct Figure {
   double tolerance = 0;
   double p50_ms = 0;  // of a step; 0: no steps
   double p99_ms = 0;
-  double link_idle =
-      -1;  // share of a step in which the link moved no weights, by its bytes; -1: nothing streams
+  double link_idle = -1;  // share of a step in which the link moved no weights; -1: nothing streams
   bool withheld() const { return !(error <= tolerance); }
 };
 

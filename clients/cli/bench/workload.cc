@@ -12,6 +12,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kWarmUpSteps = 2;
+constexpr int64_t kTracedSteps = 3;
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
@@ -76,7 +77,7 @@ double Samples::lowest() const { return quantile(values, 0); }
 double Samples::highest() const { return quantile(values, 1); }
 
 int64_t positions_of(const Workload& workload) {
-  return workload.depth + kWarmUpSteps + workload.steps * workload.repeats;
+  return workload.depth + kWarmUpSteps + std::max(workload.steps * workload.repeats, kTracedSteps);
 }
 
 DecodeTimes measure_decode(Engine& engine, int sessions, const Workload& workload) {
@@ -97,6 +98,14 @@ DecodeTimes measure_decode(Engine& engine, int sessions, const Workload& workloa
   times.p50_ms = quantile(step_ms, 0.5);
   times.p99_ms = quantile(step_ms, 0.99);
   return times;
+}
+
+std::vector<Timeline::Span> trace_decode(Engine& engine, Timeline& timeline, int sessions, int64_t depth) {
+  Together together(engine, sessions, depth);
+  for (int64_t i = 0; i < kWarmUpSteps; ++i) together.step();
+  timeline.start();
+  for (int64_t i = 0; i < kTracedSteps; ++i) together.step();
+  return timeline.stop();
 }
 
 Samples measure_first_token(Engine& engine, int64_t length, int64_t repeats) {

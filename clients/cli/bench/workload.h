@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "engine/device/timeline.h"
 #include "engine/runtime/engine.h"
 
 // What is timed: sessions that decode together, and a lone prompt.
@@ -34,6 +35,9 @@ int64_t positions_of(const Workload& workload);
 
 // Sessions step in turn and wait for all, as clients of one service do.
 DecodeTimes measure_decode(Engine& engine, int sessions, const Workload& workload);
+
+// What link and compute did in the middle of a few such steps: an engine's own timeline.
+std::vector<Timeline::Span> trace_decode(Engine& engine, Timeline& timeline, int sessions, int64_t depth);
 
 // Seconds from the request to the logits of the last of `length` prompt ids, alone on the engine.
 Samples measure_first_token(Engine& engine, int64_t length, int64_t repeats);
