@@ -88,7 +88,7 @@ std::string sessions_chart(const std::vector<const Figure*>& decode) {
     reached.emplace_back(x_of(i), y);
     svg += line(x_of(i), y_of(figure.samples.lowest()), x_of(i), y_of(figure.samples.highest()), "spread");
     svg += formatted("<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" class=\"dot\"/>\n", x_of(i), y);
-    svg += text_at(x_of(i) + 10, y + 4, "start", "value",
+    svg += text_at(x_of(i), y - 12, "middle", "value",
                    formatted("%.4g, %.2f of the ceiling", figure.samples.median(), figure.ratio));
   }
   return svg + points_line(ceiling, "ceiling") + points_line(reached, "reached") +
