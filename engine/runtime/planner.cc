@@ -224,12 +224,13 @@ class Planner {
     return StreamedRecurrence::arena_bytes(state_window());
   }
 
-  // On the device where all sessions' fit, else at home.
+  // On the device where all sessions' fit, or take no more than the window that would save it; else at home.
   void place_states() {
     Placement& p = result_.placement;
     if (states_all_ == 0 || !has_budget()) return;
     const uint64_t least = fixed_ + least_for_layers() + kv_on_device_;
-    if (least + states_all_ <= budget()) {
+    const uint64_t window = state_window_bytes();
+    if (least + states_all_ <= budget() || (window > 0 && states_all_ <= window)) {
       states_on_device_ = states_all_;
       return;
     }

@@ -37,7 +37,7 @@ StreamedRecurrence::StreamedRecurrence(Device& device, Ops& ops, const StreamedR
 int64_t StreamedRecurrence::half_sessions_for(const DeltaNetShape& shape, int64_t draft_rows,
                                               int64_t sessions) {
   const auto fit = static_cast<int64_t>(kHalfBytes / place_bytes(shape, draft_rows));
-  return std::clamp<int64_t>(fit, 1, std::max<int64_t>(sessions, 1));
+  return std::clamp<int64_t>(fit, 1, (sessions + 1) / 2);
 }
 
 size_t StreamedRecurrence::arena_bytes(const StreamedRecurrenceSizes& sizes) {

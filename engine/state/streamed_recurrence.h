@@ -28,7 +28,8 @@ class StreamedRecurrence final : public Recurrence {
   StreamedRecurrence(Device& device, Ops& ops, const StreamedRecurrenceSizes& sizes, DeviceArena& arena,
                      const Streams& streams);
 
-  // A half long enough for the link's full rate, where there are that many sessions.
+  // A half long enough for the link's full rate; both halves together hold no more than all sessions, of
+  // which there is at least one.
   static int64_t half_sessions_for(const DeltaNetShape& shape, int64_t draft_rows, int64_t sessions);
   // Bytes that the constructor takes from the arena.
   static size_t arena_bytes(const StreamedRecurrenceSizes& sizes);
