@@ -244,15 +244,11 @@ TEST(HybridPlan, CountsStateAndKeysOfItsOwnLayersOnly) {
   EXPECT_EQ(plan.state_bytes_per_session, 6 * state * sizeof(float));
   EXPECT_EQ(plan.kv_bytes_per_session, 2u * 2 * 2 * 512 * 32 * sizeof(float));  // two layers of K and V
   EXPECT_THAT(plan.to_text(), HasSubstr("state               "));
-  const Plan big = Engine::plan_only([] {
-    EngineOptions nine;
-    nine.model = "random:qwen3.5-9b:w8";
-    nine.context = 512;
-    nine.max_sessions = 1;
-    return nine;
-  }());
-  EXPECT_EQ(big.state_bytes_per_session, 24 * (uint64_t{2} << 20) + 24 * (uint64_t{96} << 10));
-  EXPECT_EQ(big.kv_bytes_per_token, uint64_t{32} << 10);
+  const ModelConfig nine = open_model("random:qwen3.5-9b:w8").config;
+  EXPECT_EQ(nine.linear_layers(), 24);
+  EXPECT_EQ(RecurrentStore::layer_bytes(nine.delta_net), (size_t{2} << 20) + (size_t{96} << 10));
+  EXPECT_EQ(static_cast<uint64_t>(nine.kv_layers()) * kv_layout(nine, DType::f16).page_bytes() / kKvTile,
+            uint64_t{32} << 10);
 }
 
 }  // namespace
