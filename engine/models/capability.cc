@@ -9,6 +9,13 @@
 #include "engine/weights/untrusted.h"
 
 namespace ete {
+
+enum class Use : uint8_t {
+  wired,     // read by hf_config.cc or gguf_config.cc
+  harmless,  // cannot change a logit of this engine
+  only,      // harmless as long as it has one of the values in `values`
+};
+
 namespace {
 
 constexpr unsigned bit(Family family) { return 1u << static_cast<unsigned>(family); }
@@ -16,13 +23,11 @@ constexpr unsigned kLlama = bit(Family::llama);
 constexpr unsigned kMistral = bit(Family::mistral);
 constexpr unsigned kQwen2 = bit(Family::qwen2);
 constexpr unsigned kQwen3 = bit(Family::qwen3);
-constexpr unsigned kAll = kLlama | kMistral | kQwen2 | kQwen3;
+constexpr unsigned kQwen3_5 = bit(Family::qwen3_5);
+constexpr unsigned kPure = kLlama | kMistral | kQwen2 | kQwen3;
+constexpr unsigned kAll = kPure | kQwen3_5;
 
-enum class Use : uint8_t {
-  wired,     // read by hf_config.cc or gguf_config.cc
-  harmless,  // cannot change a logit of this engine
-  only,      // harmless as long as it has one of the values in `values`
-};
+}  // namespace
 
 struct KeyRule {
   std::string_view key;
@@ -31,7 +36,10 @@ struct KeyRule {
   unsigned families = kAll;
 };
 
-// config.json, as transformers' LlamaConfig, MistralConfig, Qwen2Config and Qwen3Config define it.
+namespace {
+
+// config.json, as transformers' LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config and Qwen3_5TextConfig
+// define it.
 constexpr KeyRule kHfKeys[] = {
     {"architectures", Use::wired},
     {"model_type", Use::wired},
@@ -46,16 +54,16 @@ constexpr KeyRule kHfKeys[] = {
     {"rms_norm_eps", Use::wired},
     {"hidden_act", Use::wired},
     {"tie_word_embeddings", Use::wired},
-    {"attention_bias", Use::wired, "", kLlama | kQwen3},
+    {"attention_bias", Use::wired, "", kLlama | kQwen3 | kQwen3_5},
     {"attention_bias", Use::only, "false", kMistral},
     {"mlp_bias", Use::wired, "", kLlama},
-    {"mlp_bias", Use::only, "false", kMistral | kQwen2 | kQwen3},
+    {"mlp_bias", Use::only, "false", kMistral | kQwen2 | kQwen3 | kQwen3_5},
     {"rope_theta", Use::wired},
     {"rope_scaling", Use::wired},
     {"rope_parameters", Use::wired},
     {"layer_types", Use::wired},
     {"sliding_window", Use::wired, "", kMistral | kQwen2 | kQwen3},
-    {"sliding_window", Use::only, "null", kLlama},
+    {"sliding_window", Use::only, "null", kLlama | kQwen3_5},
     {"use_sliding_window", Use::wired, "", kQwen2 | kQwen3},
     {"max_window_layers", Use::wired, "", kQwen2 | kQwen3},
     {"bos_token_id", Use::wired},
@@ -63,7 +71,19 @@ constexpr KeyRule kHfKeys[] = {
     {"quantization_config", Use::only, "null"},  // anything else is refused by hf_config.cc with its method
     {"compression_config", Use::only, "null"},
     {"pretraining_tp", Use::only, "1|0"},
-    {"partial_rotary_factor", Use::only, "1"},
+    {"partial_rotary_factor", Use::only, "1", kPure},
+    {"partial_rotary_factor", Use::wired, "", kQwen3_5},
+    {"linear_conv_kernel_dim", Use::wired, "", kQwen3_5},
+    {"linear_key_head_dim", Use::wired, "", kQwen3_5},
+    {"linear_value_head_dim", Use::wired, "", kQwen3_5},
+    {"linear_num_key_heads", Use::wired, "", kQwen3_5},
+    {"linear_num_value_heads", Use::wired, "", kQwen3_5},
+    {"full_attention_interval", Use::wired, "", kQwen3_5},
+    {"attn_output_gate", Use::only, "true", kQwen3_5},
+    {"mamba_ssm_dtype", Use::only, "\"float32\"", kQwen3_5},
+    {"mlp_only_layers", Use::only, "[]", kQwen3_5},          // of mixtures of experts
+    {"mtp_num_hidden_layers", Use::harmless, "", kQwen3_5},  // mtp.* is not computed
+    {"mtp_use_dedicated_embeddings", Use::harmless, "", kQwen3_5},
     {"rope_interleaved", Use::only, "false"},
     {"is_llama_config", Use::only, "true"},
     {"is_decoder", Use::only, "false|true"},
@@ -112,10 +132,29 @@ constexpr KeyRule kHfKeys[] = {
     {"transformers.js_config", Use::harmless},
 };
 
+// Keys beside text_config in a multimodal model's config.json (Qwen3_5Config); those that are harmless in any
+// config.json are so here.
+constexpr KeyRule kHfOuterKeys[] = {
+    {"architectures", Use::wired},
+    {"model_type", Use::wired},
+    {"text_config", Use::wired},
+    {"tie_word_embeddings", Use::wired},  // must agree with text_config's
+    {"quantization_config", Use::only, "null"},
+    {"compression_config", Use::only, "null"},
+    {"vision_config", Use::harmless},  // no image reaches this engine
+    {"image_token_id", Use::harmless},
+    {"video_token_id", Use::harmless},
+    {"vision_start_token_id", Use::harmless},
+    {"vision_end_token_id", Use::harmless},
+    {"language_model_only", Use::harmless},
+};
+
 // The rope object of config.json; `values` holds the rope types that read the key.
 struct RopeKeyRule {
   std::string_view key;
   std::string_view types;
+  unsigned families = kAll;
+  Use use = Use::wired;
 };
 constexpr RopeKeyRule kRopeKeys[] = {
     {"rope_type", "default|linear|llama3"},
@@ -125,6 +164,10 @@ constexpr RopeKeyRule kRopeKeys[] = {
     {"low_freq_factor", "llama3"},
     {"high_freq_factor", "llama3"},
     {"original_max_position_embeddings", "llama3"},
+    {"partial_rotary_factor", "default|linear|llama3", kQwen3_5},
+    // How height, width and time share the frequencies: text has one position for all three.
+    {"mrope_section", "default|linear|llama3", kQwen3_5, Use::harmless},
+    {"mrope_interleaved", "default|linear|llama3", kQwen3_5, Use::harmless},
 };
 
 // GGUF keys below "<arch>.", as llama.cpp's converter writes them (gguf-py/gguf/constants.py).
@@ -148,6 +191,15 @@ constexpr KeyRule kGgufArchKeys[] = {
     {"rope.scaling.original_context_length", Use::harmless},  // read by yarn only, which is refused
     {"rope.scaling.finetuned", Use::harmless},
     {"rope.scaling.attn_factor", Use::only, "1"},
+    {"rope.dimension_sections", Use::harmless, "", kQwen3_5},  // as mrope_section
+    {"full_attention_interval", Use::wired, "", kQwen3_5},
+    {"attention.recurrent_layers", Use::wired, "", kQwen3_5},
+    {"nextn_predict_layers", Use::wired, "", kQwen3_5},
+    {"ssm.conv_kernel", Use::wired, "", kQwen3_5},
+    {"ssm.state_size", Use::wired, "", kQwen3_5},
+    {"ssm.group_count", Use::wired, "", kQwen3_5},
+    {"ssm.time_step_rank", Use::wired, "", kQwen3_5},
+    {"ssm.inner_size", Use::wired, "", kQwen3_5},
     {"attention.causal", Use::only, "true"},
     {"attention.layer_norm_epsilon", Use::harmless},  // of layer norms, which these families lack
     {"expert_count", Use::only, "0"},
@@ -180,6 +232,8 @@ constexpr std::string_view kTokenizerIds[] = {
     "padding_token_id", "seperator_token_id", "separator_token_id", "cls_token_id",     "mask_token_id",
     "prefix_token_id",  "suffix_token_id",    "middle_token_id",    "fim_pre_token_id", "fim_suf_token_id",
     "fim_mid_token_id", "fim_pad_token_id",   "fim_rep_token_id",   "fim_sep_token_id"};
+
+constexpr std::string_view kTextConfig = "text_config.";
 
 // Namespaces that describe a file and never its arithmetic.
 constexpr std::string_view kDescriptive[] = {"general.", "quantize.", "split."};
@@ -230,21 +284,36 @@ void CapabilityGate::accept_or_refuse(const std::string& key, const std::string&
 
 void CapabilityGate::judge_hf(Family family, const std::string& key, const std::string& value,
                               std::string_view rope_type) {
-  const size_t dot = key.find('.');
-  const std::string_view parent = std::string_view(key).substr(0, dot);
+  std::string_view name = key;
+  if (name.starts_with(kTextConfig)) name.remove_prefix(kTextConfig.size());
+  const size_t dot = name.find('.');
+  const std::string_view parent = name.substr(0, dot);
   if (dot != std::string::npos && (parent == "rope_scaling" || parent == "rope_parameters")) {
-    const auto child = std::string_view(key).substr(dot + 1);
+    const auto child = name.substr(dot + 1);
     for (const RopeKeyRule& rule : kRopeKeys) {
-      if (rule.key == child && one_of(rule.types, rope_type)) return record(key, value, "wired");
+      const bool is_read = one_of(rule.types, rope_type) && (rule.families & bit(family)) != 0;
+      if (rule.key == child && is_read) {
+        return record(key, value, rule.use == Use::wired ? "wired" : "harmless");
+      }
     }
     if (child == "partial_rotary_factor" && value == "1") return record(key, value, "harmless");
     return accept_or_refuse(key, value, "not known for rope type " + printable(rope_type));
   }
-  const KeyRule* rule = find_rule(kHfKeys, family, key);
+  apply(find_rule(kHfKeys, family, name), key, value, std::string(name_of(family)) + " models");
+}
+
+void CapabilityGate::judge_hf_outer(Family family, const std::string& key, const std::string& value) {
+  const KeyRule* rule = find_rule(kHfOuterKeys, family, key);
   if (rule == nullptr) {
-    return accept_or_refuse(key, value,
-                            "a key that is not known for " + std::string(name_of(family)) + " models");
+    rule = find_rule(kHfKeys, family, key);
+    if (rule != nullptr && rule->use != Use::harmless) rule = nullptr;
   }
+  apply(rule, key, value, std::string(name_of(family)) + " models beside text_config");
+}
+
+void CapabilityGate::apply(const KeyRule* rule, const std::string& key, const std::string& value,
+                           const std::string& owner) {
+  if (rule == nullptr) return accept_or_refuse(key, value, "a key that is not known for " + owner);
   if (rule->use == Use::only && !one_of(rule->values, value)) {
     return accept_or_refuse(key, value, "supported is " + std::string(rule->values));
   }
@@ -269,13 +338,7 @@ void CapabilityGate::judge_gguf(Family family, std::string_view arch, const std:
   }
   if (name.starts_with("tokenizer.chat_template."))
     return record(key, value, "harmless");  // a further template
-  if (rule == nullptr) {
-    return accept_or_refuse(key, value, "a key that is not known for architecture " + printable(arch));
-  }
-  if (rule->use == Use::only && !one_of(rule->values, value)) {
-    return accept_or_refuse(key, value, "supported is " + std::string(rule->values));
-  }
-  record(key, value, rule->use == Use::wired ? "wired" : "harmless");
+  apply(rule, key, value, "architecture " + printable(arch));
 }
 
 void CapabilityGate::judge_unused_tensor(const std::string& name, const std::string& file) {

@@ -8,6 +8,7 @@
 
 #include "engine/base/error.h"
 #include "engine/models/config_checks.h"
+#include "engine/models/qwen3_5_config.h"
 #include "engine/models/rope_frequencies.h"
 #include "engine/weights/untrusted.h"
 
@@ -21,8 +22,10 @@ struct GgufArchitecture {
 };
 // Mistral's models are "llama" in GGUF (convert_hf_to_gguf.py of ggml-org/llama.cpp); a "mistral" there is
 // not llama.cpp's, and nothing says how its q and k rows lie.
-constexpr GgufArchitecture kArchitectures[] = {
-    {"llama", Family::llama, false}, {"qwen2", Family::qwen2, false}, {"qwen3", Family::qwen3, true}};
+constexpr GgufArchitecture kArchitectures[] = {{"llama", Family::llama, false},
+                                               {"qwen2", Family::qwen2, false},
+                                               {"qwen3", Family::qwen3, true},
+                                               {"qwen35", Family::qwen3_5, true}};
 
 const GgufArchitecture& find_architecture(const GgufMetadata& metadata, const std::string& file) {
   const auto name = metadata.string("general.architecture");
@@ -31,7 +34,7 @@ const GgufArchitecture& find_architecture(const GgufMetadata& metadata, const st
     if (*name == known.name) return known;
   }
   throw Error(ErrorCode::unsupported, file + ": general.architecture " + printable(*name) +
-                                          " is not supported; llama, qwen2 and qwen3 are");
+                                          " is not supported; llama, qwen2, qwen3 and qwen35 are");
 }
 
 // Reads keys below "<arch>.".
@@ -70,6 +73,21 @@ class ArchFields {
     const auto value = integer(key, range);
     if (!value) missing(key);
     return *value;
+  }
+
+  // One flag a layer; empty when the key is absent.
+  std::vector<bool> flags(const char* key, int64_t layers) const {
+    const GgufValue* value = metadata_.find(full(key));
+    if (value == nullptr) return {};
+    const auto* array = std::get_if<GgufArray>(value);
+    if (array == nullptr || static_cast<int64_t>(array->integers(full(key)).size()) != layers) {
+      throw Error(ErrorCode::corrupt,
+                  file_ + ": " + full(key) + " must list " + std::to_string(layers) + " layers");
+    }
+    const auto numbers = array->integers(full(key));
+    std::vector<bool> flags;
+    for (const int64_t number : numbers) flags.push_back(number != 0);
+    return flags;
   }
 
   std::optional<double> number(const char* key) const { return metadata_.number(full(key)); }
@@ -137,14 +155,60 @@ void apply_rope_factors(const TensorSource& tensors, const std::string& file, Ro
   rope.type = rope.type == "default" ? "llama3" : rope.type + "+llama3";
 }
 
-RopeConfig read_rope(const ArchFields& fields, const TensorSource& tensors, int64_t head_dim,
+// llama.cpp rotates the whole head where the key is absent.
+int64_t read_rotary_dim(const ArchFields& fields, const ModelConfig& model, const std::string& file) {
+  if (model.family != Family::qwen3_5) {
+    fields.must_equal("rope.dimension_count", kHeadDimRange, model.head_dim);
+    return model.head_dim;
+  }
+  const int64_t dim = fields.integer("rope.dimension_count", kHeadDimRange).value_or(model.head_dim);
+  if (dim > model.head_dim || dim % 2 != 0) {
+    throw Error(ErrorCode::unsupported, file + ": " + fields.full("rope.dimension_count") + " is " +
+                                            std::to_string(dim) + "; even numbers from 2 to " +
+                                            std::to_string(model.head_dim) +
+                                            " (the head's width) are supported");
+  }
+  return dim;
+}
+
+// Qwen3.5's part. Blocks after the last layer predict further tokens, which this engine does not.
+void read_linear_layers(const ArchFields& fields, const std::string& file, ModelConfig& model) {
+  model.nextn_predict_layers =
+      fields.integer("nextn_predict_layers", {0, model.num_hidden_layers - 1}).value_or(0);
+  const int64_t blocks = model.num_hidden_layers;
+  model.num_hidden_layers -= model.nextn_predict_layers;
+  const int64_t interval = fields.integer("full_attention_interval", kLayersRange).value_or(4);
+  model.linear_attention = fields.flags("attention.recurrent_layers", blocks);
+  model.linear_attention.resize(
+      static_cast<size_t>(model.linear_attention.empty() ? 0 : model.num_hidden_layers));
+  if (model.linear_attention.empty()) {
+    model.linear_attention = linear_layers_by_interval(model.num_hidden_layers, interval);
+  }
+  model.attention_gate = true;
+  DeltaNetShape& shape = model.delta_net;
+  shape = {.key_heads = fields.required("ssm.group_count", kLinearHeadsRange),
+           .value_heads = fields.required("ssm.time_step_rank", kLinearHeadsRange),
+           .key_dim = fields.required("ssm.state_size", kLinearHeadDimRange),
+           .conv_kernel = fields.required("ssm.conv_kernel", kConvKernelRange),
+           .tiled_value_heads = true};
+  const int64_t inner = fields.required("ssm.inner_size", {1, kWidthRange.max});
+  shape.value_dim = inner / shape.value_heads;
+  if (inner % shape.value_heads != 0 || shape.value_dim > kLinearHeadDimRange.max) {
+    throw Error(ErrorCode::unsupported,
+                file + ": " + fields.full("ssm.inner_size") + " " + std::to_string(inner) + " must be " +
+                    fields.full("ssm.time_step_rank") + " " + std::to_string(shape.value_heads) +
+                    " times 1 to " + std::to_string(kLinearHeadDimRange.max));
+  }
+  check_delta_net(model, file, fields.full("ssm.time_step_rank"), fields.full("ssm.group_count"));
+}
+
+RopeConfig read_rope(const ArchFields& fields, const TensorSource& tensors, int64_t rotary_dim,
                      const std::string& file) {
-  fields.must_equal("rope.dimension_count", kHeadDimRange, head_dim);
   RopeConfig rope;
   rope.theta = fields.number("rope.freq_base").value_or(10000.0);
   check_positive(rope.theta, fields.full("rope.freq_base"), file);
-  rope.rotary_dim = head_dim;
-  rope.inv_freq = default_inv_freq(rope.theta, head_dim);
+  rope.rotary_dim = rotary_dim;
+  rope.inv_freq = default_inv_freq(rope.theta, rotary_dim);
   apply_linear_scaling(fields, file, rope);
   apply_rope_factors(tensors, file, rope);
   return rope;
@@ -196,6 +260,14 @@ void read_token_ids(const GgufMetadata& metadata, ModelConfig& model) {
   }
 }
 
+// "blk.N." of the first layer with keys and values; block 0's where there is none.
+std::string first_attention_block(const ModelConfig& model) {
+  for (int64_t layer = 0; layer < model.num_hidden_layers; ++layer) {
+    if (!model.is_linear(layer)) return "blk." + std::to_string(layer) + ".";
+  }
+  return "blk.0.";
+}
+
 }  // namespace
 
 ModelConfig read_gguf_config(const GgufMetadata& metadata, const TensorSource& tensors,
@@ -208,15 +280,17 @@ ModelConfig read_gguf_config(const GgufMetadata& metadata, const TensorSource& t
   model.name = metadata.string("general.name").value_or("");
   read_dimensions(fields, file, model);
   model.vocab_size = vocab_size(fields, tensors, file);
-  model.rope = read_rope(fields, tensors, model.head_dim, file);
+  model.rope = read_rope(fields, tensors, read_rotary_dim(fields, model, file), file);
+  if (arch.family == Family::qwen3_5) read_linear_layers(fields, file, model);
   const auto window = fields.integer("attention.sliding_window", {0, kPositionsRange.max});
   const bool reads_window = arch.family == Family::llama;
   model.layer_window.assign(static_cast<size_t>(model.num_hidden_layers),
                             reads_window ? window.value_or(0) : 0);
-  const auto has = [&](const char* name) { return tensors.find(name) != nullptr; };
+  const auto has = [&](const std::string& name) { return tensors.find(name) != nullptr; };
   model.tie_word_embeddings = !has("output.weight");
-  model.attention_qkv_bias = arch.family == Family::qwen2 || has("blk.0.attn_q.bias");
-  model.attention_o_bias = has("blk.0.attn_output.bias");
+  const std::string attention = first_attention_block(model);
+  model.attention_qkv_bias = arch.family == Family::qwen2 || has(attention + "attn_q.bias");
+  model.attention_o_bias = has(attention + "attn_output.bias");
   model.mlp_bias = has("blk.0.ffn_down.bias");
   model.qk_norm = arch.has_qk_norm;
   read_token_ids(metadata, model);

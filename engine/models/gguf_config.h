@@ -8,7 +8,7 @@
 
 namespace ete {
 
-// The configuration of a GGUF model of architecture llama, qwen2 or qwen3, as llama.cpp reads it.
+// The configuration of a GGUF model of architecture llama, qwen2, qwen3 or qwen35, as llama.cpp reads it.
 // What the metadata leaves out comes from the tensors: the vocabulary's size, tied embeddings, biases, rope
 // factors. Every key passes the gate. Errors name `file` and the key.
 ModelConfig read_gguf_config(const GgufMetadata& metadata, const TensorSource& tensors,

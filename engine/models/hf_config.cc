@@ -7,6 +7,7 @@
 #include "engine/base/error.h"
 #include "engine/models/config_checks.h"
 #include "engine/models/json_fields.h"
+#include "engine/models/qwen3_5_config.h"
 #include "engine/models/rope_frequencies.h"
 #include "engine/weights/untrusted.h"
 
@@ -26,18 +27,24 @@ struct HfClass {
   int64_t sliding_window;  // when the key is absent; 0: none
   bool has_qkv_bias;       // always, without a key
   bool has_qk_norm;
+  double partial_rotary_factor = 1;  // when the key is absent
+  bool is_multimodal = false;        // the text model's configuration is text_config
 };
 constexpr HfClass kClasses[] = {
     {"LlamaForCausalLM", "llama", Family::llama, 0, 0, 2048, 0, false, false},
     {"MistralForCausalLM", "mistral", Family::mistral, 8, 0, 4096 * 32, 4096, false, false},
     {"Qwen2ForCausalLM", "qwen2", Family::qwen2, 32, 0, 32768, 4096, true, false},
     {"Qwen3ForCausalLM", "qwen3", Family::qwen3, 32, 128, 32768, 4096, false, true},
+    {"Qwen3_5ForCausalLM", "qwen3_5_text", Family::qwen3_5, 4, 256, 32768, 0, false, true, 0.25},
+    {"Qwen3_5ForConditionalGeneration", "qwen3_5", Family::qwen3_5, 4, 256, 32768, 0, false, true, 0.25,
+     true},
 };
 constexpr double kDefaultEps = 1e-6;
 constexpr double kDefaultTheta = 10000.0;
 constexpr int64_t kDefaultMaxWindowLayers = 28;
 constexpr const char* kSupported =
-    "supported are LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM and Qwen3ForCausalLM";
+    "supported are LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, "
+    "Qwen3_5ForCausalLM and Qwen3_5ForConditionalGeneration";
 
 [[noreturn]] void unsupported(const std::string& file, const std::string& what) {
   throw Error(ErrorCode::unsupported, file + ": " + what);
@@ -154,7 +161,27 @@ void apply_scaling(RopeConfig& rope, const JsonFields& fields, const std::string
   }
 }
 
-RopeConfig read_rope(const json& config, int64_t head_dim, const std::string& file) {
+// The width that is rotated: int(head_dim * partial_rotary_factor), as modeling_rope_utils.py computes it.
+int64_t read_rotary_dim(const json& config, const JsonFields& rope, const HfClass& hf_class,
+                        int64_t head_dim) {
+  if (hf_class.family != Family::qwen3_5) return head_dim;  // the gate lets no other factor than 1 pass
+  const JsonFields fields(config, rope.file());
+  const auto outer = fields.number("partial_rotary_factor");
+  const auto inner = rope.number("partial_rotary_factor");
+  if (outer && inner && *outer != *inner) {
+    rope.fail("partial_rotary_factor", "disagrees with the partial_rotary_factor beside it");
+  }
+  const double factor = inner.value_or(outer.value_or(hf_class.partial_rotary_factor));
+  const auto dim = static_cast<int64_t>(static_cast<double>(head_dim) * factor);
+  if (!(factor > 0 && factor <= 1) || dim < 2 || dim % 2 != 0) {
+    unsupported(rope.file(), "partial_rotary_factor " + short_text(factor) + " of head_dim " +
+                                 std::to_string(head_dim) +
+                                 " is not supported: it must give an even width from 2 to head_dim");
+  }
+  return dim;
+}
+
+RopeConfig read_rope(const json& config, const HfClass& hf_class, int64_t head_dim, const std::string& file) {
   static const json kEmpty = json::object();
   const RopeObject found = find_rope_object(config, file);
   const std::string prefix = found.key + ".";
@@ -168,14 +195,14 @@ RopeConfig read_rope(const json& config, int64_t head_dim, const std::string& fi
   rope.type = rope_type_of(fields);
   rope.theta = inner_theta.value_or(outer_theta.value_or(kDefaultTheta));
   check_positive(rope.theta, "rope_theta", file);
-  rope.rotary_dim = head_dim;
+  rope.rotary_dim = read_rotary_dim(config, fields, hf_class, head_dim);
   rope.inv_freq = default_inv_freq(rope.theta, rope.rotary_dim);
   apply_scaling(rope, fields, prefix, file);
   return rope;
 }
 
 int64_t read_sliding_window(const json& config, const HfClass& hf_class, const std::string& file) {
-  if (hf_class.family == Family::llama) return 0;
+  if (hf_class.family == Family::llama || hf_class.family == Family::qwen3_5) return 0;
   const JsonFields fields(config, file);
   const bool is_qwen = hf_class.family == Family::qwen2 || hf_class.family == Family::qwen3;
   if (is_qwen && !fields.boolean("use_sliding_window").value_or(false)) return 0;
@@ -199,7 +226,7 @@ std::vector<int64_t> read_layer_windows(const json& config, const HfClass& hf_cl
     windows.push_back(window != 0 && slides_by_default(hf_class, i, max_window_layers) ? window : 0);
   }
   const json* types = fields.find("layer_types");
-  if (types == nullptr) return windows;
+  if (types == nullptr || hf_class.family == Family::qwen3_5) return windows;
   if (!types->is_array() || types->size() != static_cast<size_t>(layers)) {
     fields.fail("layer_types", "must list num_hidden_layers = " + std::to_string(layers) + " layers");
   }
@@ -235,13 +262,13 @@ void read_eos(const json& config, const std::string& file, ModelConfig& model) {
   }
 }
 
-void judge_keys(const json& config, const HfClass& hf_class, const std::string& rope_type,
+void judge_keys(const json& config, const std::string& prefix, Family family, const std::string& rope_type,
                 CapabilityGate& gate) {
   for (const auto& [key, value] : config.items()) {
-    gate.judge_hf(hf_class.family, key, short_text(value));
+    gate.judge_hf(family, prefix + key, short_text(value));
     if ((key != "rope_scaling" && key != "rope_parameters") || !value.is_object()) continue;
     for (const auto& [child, child_value] : value.items()) {
-      gate.judge_hf(hf_class.family, key + "." + child, short_text(child_value), rope_type);
+      gate.judge_hf(family, prefix + key + "." + child, short_text(child_value), rope_type);
     }
   }
 }
@@ -273,18 +300,30 @@ json parse_object(std::string_view text, const std::string& file) {
   return config;
 }
 
-}  // namespace
+// The object that configures the text model.
+const json& text_config_of(const json& config, const std::string& file) {
+  const JsonFields fields(config, file);
+  const json* found = fields.find("text_config");
+  if (found == nullptr || !found->is_object()) fields.fail("text_config", "must be an object");
+  const auto type = JsonFields(*found, file, "text_config.").string("model_type");
+  if (type && *type != "qwen3_5_text") {
+    unsupported(file, "text_config.model_type " + printable(*type) + " is not supported; qwen3_5_text is");
+  }
+  const auto outer = fields.boolean("tie_word_embeddings");
+  const auto inner = JsonFields(*found, file, "text_config.").boolean("tie_word_embeddings");
+  if (outer && outer != inner.value_or(false)) {
+    fields.fail("tie_word_embeddings", "and text_config.tie_word_embeddings disagree");
+  }
+  return *found;
+}
 
-ModelConfig read_hf_config(std::string_view text, const std::string& file, CapabilityGate& gate) {
-  const json config = parse_object(text, file);
-  const HfClass& hf_class = find_class(config, file);
-  refuse_quantization(config, file);
+ModelConfig read_text_config(const json& config, const HfClass& hf_class, const std::string& file) {
   const JsonFields fields(config, file);
   ModelConfig model;
   model.family = hf_class.family;
   model.architecture = hf_class.architecture;
   read_dimensions(config, hf_class, file, model);
-  model.rope = read_rope(config, model.head_dim, file);
+  model.rope = read_rope(config, hf_class, model.head_dim, file);
   model.layer_window = read_layer_windows(config, hf_class, model.num_hidden_layers, file);
   model.hidden_act = activation_from(fields.string("hidden_act").value_or("silu"), file);
   model.tie_word_embeddings = fields.boolean("tie_word_embeddings").value_or(false);
@@ -295,7 +334,29 @@ ModelConfig read_hf_config(std::string_view text, const std::string& file, Capab
   model.qk_norm = hf_class.has_qk_norm;
   model.bos_token_id = static_cast<int32_t>(fields.integer("bos_token_id", kTokenIdRange).value_or(-1));
   read_eos(config, file, model);
-  judge_keys(config, hf_class, model.rope.type, gate);
+  if (hf_class.family == Family::qwen3_5) read_qwen3_5(fields, file, model);
+  return model;
+}
+
+}  // namespace
+
+ModelConfig read_hf_config(std::string_view text, const std::string& file, CapabilityGate& gate) {
+  const json config = parse_object(text, file);
+  const HfClass& hf_class = find_class(config, file);
+  refuse_quantization(config, file);
+  if (!hf_class.is_multimodal) {
+    ModelConfig model = read_text_config(config, hf_class, file);
+    judge_keys(config, "", hf_class.family, model.rope.type, gate);
+    return model;
+  }
+  const std::string inside = file + ": text_config";
+  const json& inner = text_config_of(config, file);
+  refuse_quantization(inner, inside);
+  ModelConfig model = read_text_config(inner, hf_class, inside);
+  for (const auto& [key, value] : config.items()) {
+    gate.judge_hf_outer(hf_class.family, key, short_text(value));
+  }
+  judge_keys(inner, "text_config.", hf_class.family, model.rope.type, gate);
   return model;
 }
 

@@ -8,7 +8,7 @@
 
 namespace ete {
 
-// config.json of a LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM or Qwen3ForCausalLM, as
+// config.json of one of the classes that hf_config.cc lists, as
 // transformers 4 or 5 writes it. Absent fields take transformers' default for the class; hidden_size,
 // intermediate_size, num_hidden_layers, num_attention_heads and vocab_size must be there. Every key passes
 // the gate. Errors name `file` and the field.

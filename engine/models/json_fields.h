@@ -27,6 +27,7 @@ class JsonFields {
   const nlohmann::json* find(const char* field) const;  // null when absent or null
 
   int64_t required_integer(const char* field, IntegerRange range = {}) const;
+  const std::string& file() const { return file_; }
   [[noreturn]] void fail(const char* field, const std::string& why) const;
 
  private:

@@ -2,6 +2,7 @@
 
 #include "engine/base/check.h"
 #include "engine/models/llama.h"
+#include "engine/models/qwen3_5.h"
 
 namespace ete {
 
@@ -12,6 +13,8 @@ ModelWeights weights_of(const ModelFiles& files, WeightsChoice choice) {
     case Family::qwen2:
     case Family::qwen3:
       return llama_weights(files, choice);
+    case Family::qwen3_5:
+      return qwen3_5_weights(files, choice);
   }
   check_failed(__FILE__, __LINE__, "Family", "unknown");
 }
@@ -23,6 +26,8 @@ ActivationSizes activation_sizes(const ModelConfig& config) {
     case Family::qwen2:
     case Family::qwen3:
       return llama_activation_sizes(config);
+    case Family::qwen3_5:
+      return qwen3_5_activation_sizes(config);
   }
   check_failed(__FILE__, __LINE__, "Family", "unknown");
 }
@@ -39,6 +44,8 @@ std::unique_ptr<Model> make_model(const ModelConfig& config, Ops& ops, Device& d
     case Family::qwen2:
     case Family::qwen3:
       return std::make_unique<LlamaModel>(config, ops, device, arena, stream);
+    case Family::qwen3_5:
+      return std::make_unique<Qwen3_5Model>(config, ops, device, arena, stream);
   }
   check_failed(__FILE__, __LINE__, "Family", "unknown");
 }

@@ -8,6 +8,7 @@
 #include "engine/models/model_config.h"
 #include "engine/ops/ops.h"
 #include "engine/state/kv_access.h"
+#include "engine/state/recurrence.h"
 #include "engine/weights/layer_streamer.h"
 #include "engine/weights/weight_layout.h"
 
@@ -17,9 +18,10 @@ namespace ete {
 struct Activations {
   float* x = nullptr;  // [rows, hidden]: the residual stream, the only one that lives from layer to layer
   float* normed = nullptr;  // [rows, hidden]
-  float* qkv = nullptr;     // [rows, (heads + 2 kv_heads) * head_dim]: q, k, v of a row side by side
-  float* mixed = nullptr;   // [rows, heads * head_dim]: attention's output
-  float* gate = nullptr;    // [rows, intermediate]
+  float* qkv = nullptr;     // [rows, (heads + 2 kv_heads) * head_dim]: q, k, v of a row side by side; or
+                            // [rows, input_width] of linear attention, where that is what a layer computes
+  float* mixed = nullptr;   // [rows, heads * head_dim] or [rows, value_width]: attention's output
+  float* gate = nullptr;    // [rows, intermediate]; before that, the gate of attention's output
   float* up = nullptr;      // [rows, intermediate]
 };
 
@@ -43,6 +45,9 @@ struct PassRows {
   std::vector<KvSegment> decode_segments;  // pages are those of the layer at hand
   std::vector<KvSegment> prefill_segments;
   KvAccess* kv_access = nullptr;
+  std::vector<DeltaNetSegment> decode_states;  // as the segments, of the layer at hand; empty without a state
+  std::vector<DeltaNetSegment> prefill_states;
+  Recurrence* recurrence = nullptr;
   Activations act;
 };
 

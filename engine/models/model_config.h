@@ -6,12 +6,13 @@
 #include <string>
 #include <vector>
 
+#include "engine/ops/delta_net.h"
 #include "engine/ops/ops.h"
 #include "engine/weights/tensor_source.h"
 
 namespace ete {
 
-enum class Family : uint8_t { llama, mistral, qwen2, qwen3 };
+enum class Family : uint8_t { llama, mistral, qwen2, qwen3, qwen3_5 };
 std::string_view name_of(Family family);
 
 // Rotary frequencies. inv_freq is already scaled (default, linear, llama3), computed in float as transformers
@@ -43,12 +44,28 @@ struct ModelConfig {
   bool attention_qkv_bias = false;  // q, k, v projections have biases
   bool attention_o_bias = false;
   bool mlp_bias = false;
-  bool qk_norm = false;  // RMS norm over head_dim on q and k, before rope
+  bool qk_norm = false;         // RMS norm over head_dim on q and k, before rope
+  bool attention_gate = false;  // q_proj holds, head by head, queries and the gate of attention's output
   Activation hidden_act = Activation::silu;
   RopeConfig rope;
-  std::vector<int64_t> layer_window;   // [num_hidden_layers]; 0: full attention
+  std::vector<int64_t> layer_window;  // [num_hidden_layers]; 0: full attention
+  // Of a hybrid: layers of linear attention (Gated DeltaNet) among those of full attention. One flag a layer;
+  // empty: none. `delta_net` is what they compute.
+  std::vector<bool> linear_attention;
+  DeltaNetShape delta_net;
+  int64_t nextn_predict_layers = 0;  // of a GGUF file: blocks after the last layer, which are not computed
+  // What precedes the text model's tensors in an HF file: "model.language_model." in multimodal checkpoints.
+  std::string tensor_prefix = "model.";
   std::vector<int32_t> eos_token_ids;  // ids that end generation, from config, generation_config and GGUF
   int32_t bos_token_id = -1;
+
+  bool is_linear(int64_t layer) const {
+    return !linear_attention.empty() && linear_attention[static_cast<size_t>(layer)];
+  }
+  // Layers of the same kind before this one: its place in the KV cache or in the recurrent state.
+  int64_t place_in_kind(int64_t layer) const;
+  int64_t linear_layers() const;  // the others hold keys and values
+  int64_t kv_layers() const { return num_hidden_layers - linear_layers(); }
 };
 
 // One field of config.json or GGUF and what became of it; `ete inspect` lists them (I7).

@@ -17,6 +17,7 @@
 #include "engine/base/error.h"
 #include "engine/models/config_checks.h"
 #include "engine/models/gguf_names.h"
+#include "engine/models/qwen3_5_config.h"
 #include "engine/models/rope_frequencies.h"
 #include "engine/weights/mapped_file.h"
 #include "engine/weights/untrusted.h"
@@ -32,8 +33,10 @@ struct Shape {
   int64_t vocab_size, max_position_embeddings;
   double rms_norm_eps, rope_theta;
   bool tie_word_embeddings;
+  int64_t rotary_dim = 0;  // 0: head_dim
+  DeltaNetShape delta_net = {};
 };
-// The published config.json of each model; tiny is ours.
+// The published config.json of each model; the tiny ones are ours.
 constexpr Shape kShapes[] = {
     {"tiny", Family::llama, 128, 256, 4, 4, 2, 32, 320, 4096, 1e-5, 1e4, false},
     {"smollm-135m", Family::llama, 576, 1536, 30, 9, 3, 64, 49152, 8192, 1e-5, 1e5, true},
@@ -42,6 +45,36 @@ constexpr Shape kShapes[] = {
     {"mistral-7b", Family::mistral, 4096, 14336, 32, 32, 8, 128, 32000, 32768, 1e-5, 1e4, false},
     {"llama-8b", Family::llama, 4096, 14336, 32, 32, 8, 128, 128256, 8192, 1e-5, 5e5, false},
     {"qwen3-8b", Family::qwen3, 4096, 12288, 36, 32, 8, 128, 151936, 40960, 1e-6, 1e6, false},
+    {"qwen3.5-tiny",
+     Family::qwen3_5,
+     128,
+     256,
+     8,
+     4,
+     2,
+     32,
+     320,
+     4096,
+     1e-6,
+     1e7,
+     false,
+     8,
+     {.key_heads = 2, .value_heads = 4, .key_dim = 32, .value_dim = 32, .conv_kernel = 4}},
+    {"qwen3.5-9b",
+     Family::qwen3_5,
+     4096,
+     12288,
+     32,
+     16,
+     4,
+     256,
+     248320,
+     262144,
+     1e-6,
+     1e7,
+     false,
+     64,
+     {.key_heads = 16, .value_heads = 32, .key_dim = 128, .value_dim = 128, .conv_kernel = 4}},
 };
 const std::map<std::string_view, SourceType> kFormats = {
     {"w8", SourceType::q8_0}, {"w4", SourceType::q4_0}, {"bf16", SourceType::bf16}};
@@ -97,15 +130,31 @@ void fill_bf16(Random& random, std::span<std::byte> data, double deviation) {
   }
 }
 
-void fill_tensor(const SourceTensor& tensor, std::span<std::byte> data) {
+// What an f32 tensor is filled with, element by element: norms are 1 (0 where the model adds 1), biases 0;
+// the gates of Gated DeltaNet decay as its initialisation has them (A from 1 to 16, steps of 1e-3 to 0.1),
+// and the taps of its convolution keep the size of what they see.
+float f32_value(std::string_view name, bool norms_are_zero, Random& random) {
+  const double uniform = static_cast<double>(random.next() >> 11) * 0x1p-53;
+  if (name.ends_with(".A_log")) return static_cast<float>(std::log(1 + 15 * uniform));
+  if (name.ends_with(".dt_bias")) {
+    const double step = std::exp(std::log(1e-3) + uniform * (std::log(0.1) - std::log(1e-3)));
+    return static_cast<float>(std::log(std::expm1(step)));
+  }
+  if (name.ends_with(".conv1d.weight")) return static_cast<float>(2 * uniform - 1);
+  if (name.ends_with(".linear_attn.norm.weight")) return 1;
+  return name.ends_with(".bias") || norms_are_zero ? 0.0f : 1.0f;
+}
+
+void fill_tensor(const SourceTensor& tensor, std::span<std::byte> data, bool norms_are_zero) {
   Random random(seed_of(tensor.name));
   const double deviation = 1 / std::sqrt(static_cast<double>(tensor.shape.back()));
   switch (tensor.type) {
-    case SourceType::f32: {  // norms are 1, biases 0
-      const float value = tensor.name.ends_with(".bias") ? 0.0f : 1.0f;
-      for (size_t i = 0; i < data.size(); i += 4) std::memcpy(data.data() + i, &value, 4);
+    case SourceType::f32:
+      for (size_t i = 0; i < data.size(); i += 4) {
+        const float value = f32_value(tensor.name, norms_are_zero, random);
+        std::memcpy(data.data() + i, &value, 4);
+      }
       return;
-    }
     case SourceType::bf16:
       return fill_bf16(random, data, deviation);
     case SourceType::q8_0:
@@ -120,7 +169,8 @@ void fill_tensor(const SourceTensor& tensor, std::span<std::byte> data) {
 // Address space for all tensors, filled tensor by tensor as they are looked up.
 class RandomTensors : public TensorSource {
  public:
-  RandomTensors(const ModelConfig& config, SourceType matrix_type) {
+  RandomTensors(const ModelConfig& config, SourceType matrix_type)
+      : norms_are_zero_(config.family == Family::qwen3_5) {
     for (ExpectedTensor& expected : expected_tensors(config)) add(std::move(expected), matrix_type);
     void* address =
         ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -143,7 +193,8 @@ class RandomTensors : public TensorSource {
     if (found == by_name_.end()) return nullptr;
     Entry& entry = *found->second;
     const std::lock_guard lock(entry.mutex);
-    if (!entry.filled) fill_tensor(entry.tensor, {base_ + entry.offset, entry.tensor.data_bytes});
+    if (!entry.filled)
+      fill_tensor(entry.tensor, {base_ + entry.offset, entry.tensor.data_bytes}, norms_are_zero_);
     entry.filled = true;
     return &entry.tensor;
   }
@@ -169,16 +220,23 @@ class RandomTensors : public TensorSource {
     bool filled = false;
   };
 
+  static SourceType type_of(const SourceTensor& tensor, SourceType matrix_type) {
+    if (tensor.shape.size() != 2) return SourceType::f32;
+    const std::string_view name = tensor.name;
+    const bool is_gate = name.ends_with(".in_proj_a.weight") || name.ends_with(".in_proj_b.weight");
+    return is_gate ? SourceType::bf16 : matrix_type;  // never quantised (I5)
+  }
+
   void add(ExpectedTensor expected, SourceType matrix_type) {
     Entry& entry = entries_.emplace_back();
     SourceTensor& tensor = entry.tensor;
     tensor.name = std::move(expected.hf_name);
     tensor.shape = std::move(expected.shape);
-    tensor.type = tensor.shape.size() == 2 ? matrix_type : SourceType::f32;
+    tensor.type = type_of(tensor, matrix_type);
     tensor.file = "random";
-    const int64_t rows = tensor.shape.size() == 2 ? tensor.shape[0] : 1;
-    tensor.data_bytes =
-        static_cast<size_t>(rows * tensor.shape.back() / block_cols(tensor.type)) * block_bytes(tensor.type);
+    int64_t elements = 1;
+    for (const int64_t extent : tensor.shape) elements *= extent;
+    tensor.data_bytes = static_cast<size_t>(elements / block_cols(tensor.type)) * block_bytes(tensor.type);
     entry.offset = size_;
     size_ += (tensor.data_bytes + kPage - 1) / kPage * kPage;
   }
@@ -187,6 +245,7 @@ class RandomTensors : public TensorSource {
   std::unordered_map<std::string_view, Entry*> by_name_;
   std::byte* base_ = nullptr;
   size_t size_ = 0;
+  bool norms_are_zero_;
 };
 
 ModelConfig config_of(const Shape& shape) {
@@ -205,10 +264,15 @@ ModelConfig config_of(const Shape& shape) {
   c.rms_norm_eps = shape.rms_norm_eps;
   c.tie_word_embeddings = shape.tie_word_embeddings;
   c.attention_qkv_bias = shape.family == Family::qwen2;
-  c.qk_norm = shape.family == Family::qwen3;
+  c.qk_norm = shape.family == Family::qwen3 || shape.family == Family::qwen3_5;
+  if (shape.family == Family::qwen3_5) {
+    c.attention_gate = true;
+    c.linear_attention = linear_layers_by_interval(shape.num_hidden_layers, 4);
+    c.delta_net = shape.delta_net;
+  }
   c.rope.theta = shape.rope_theta;
-  c.rope.rotary_dim = shape.head_dim;
-  c.rope.inv_freq = default_inv_freq(shape.rope_theta, shape.head_dim);
+  c.rope.rotary_dim = shape.rotary_dim == 0 ? shape.head_dim : shape.rotary_dim;
+  c.rope.inv_freq = default_inv_freq(shape.rope_theta, c.rope.rotary_dim);
   c.layer_window.assign(static_cast<size_t>(shape.num_hidden_layers), 0);
   c.bos_token_id = kBosId;
   add_eos_token_id(c, kEosId);

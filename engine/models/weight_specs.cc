@@ -11,23 +11,33 @@ SpecMaker::SpecMaker(const ModelFiles& files, WeightsChoice choice)
 }
 
 std::string SpecMaker::source_name(const std::string& hf_name) const {
-  std::string name = files_.is_gguf ? gguf_name(hf_name) : hf_name;
+  std::string name = files_.is_gguf ? gguf_name(hf_name, files_.config.family) : hf_name;
   if (!types_.contains(name)) {
     throw Error(ErrorCode::corrupt, files_.path + ": tensor " + name + " is missing");
   }
   return name;
 }
 
-WeightSpec SpecMaker::matrix(const std::string& hf_name, int64_t rows, int64_t cols,
-                             int64_t permuted_heads) const {
+WeightSpec SpecMaker::matrix_as(WeightsChoice choice, const std::string& hf_name, int64_t rows,
+                                int64_t cols) const {
   const std::string source = source_name(hf_name);
   return {.name = hf_name,
           .source = source,
           .shape = WeightShape::matrix,
           .rows = rows,
           .cols = cols,
-          .format = choose_format(choice_, types_.at(source), source),
-          .permuted_heads = permuted_heads};
+          .format = choose_format(choice, types_.at(source), source)};
+}
+
+WeightSpec SpecMaker::matrix(const std::string& hf_name, int64_t rows, int64_t cols,
+                             int64_t permuted_heads) const {
+  WeightSpec spec = matrix_as(choice_, hf_name, rows, cols);
+  spec.permuted_heads = permuted_heads;
+  return spec;
+}
+
+WeightSpec SpecMaker::kept_matrix(const std::string& hf_name, int64_t rows, int64_t cols) const {
+  return matrix_as(WeightsChoice::automatic, hf_name, rows, cols);
 }
 
 WeightSpec SpecMaker::vector(const std::string& hf_name, int64_t rows, int64_t permuted_heads) const {
@@ -36,6 +46,19 @@ WeightSpec SpecMaker::vector(const std::string& hf_name, int64_t rows, int64_t p
           .shape = WeightShape::vector,
           .rows = rows,
           .permuted_heads = permuted_heads};
+}
+
+WeightSpec SpecMaker::vector_from(VectorForm form, const std::string& hf_name, int64_t rows) const {
+  WeightSpec spec = vector(hf_name, rows);
+  if (!files_.is_gguf) spec.form = form;
+  return spec;
+}
+
+WeightSpec SpecMaker::taps(const std::string& hf_name, int64_t channels, int64_t taps) const {
+  WeightSpec spec = vector(hf_name, channels * taps);
+  spec.form = VectorForm::taps;
+  spec.taps = taps;
+  return spec;
 }
 
 }  // namespace ete

@@ -100,6 +100,24 @@ void check_attention(const AttentionArgs& args) {
   CHECK(args.q_stride >= width && args.out_stride >= width, std::to_string(width));
 }
 
+void check_delta_net(const DeltaNetArgs& args) {
+  const DeltaNetShape& shape = args.shape;
+  CHECK(shape.key_heads > 0 && shape.value_heads > 0 && shape.value_heads % shape.key_heads == 0,
+        std::to_string(shape.value_heads) + " value heads of " + std::to_string(shape.key_heads));
+  CHECK(shape.key_dim > 0 && shape.value_dim > 0 && shape.conv_kernel >= 2,
+        std::to_string(shape.conv_kernel) + " taps");
+  CHECK(args.x_stride >= shape.input_width() && args.out_stride >= shape.value_width(),
+        std::to_string(args.x_stride));
+  for (const DeltaNetSegment& segment : args.segments) {
+    CHECK(segment.row_begin >= 0 && segment.row_count >= 0 && segment.first_position >= 0, "negative");
+    CHECK(segment.draft_rows >= 0 && segment.draft_rows <= segment.row_count,
+          std::to_string(segment.draft_rows));
+    CHECK(segment.state != nullptr, "no state");
+    CHECK(segment.accepted != nullptr || segment.accepted_rows == 0, std::to_string(segment.accepted_rows));
+    CHECK(segment.drafts != nullptr || segment.draft_rows == 0, std::to_string(segment.draft_rows));
+  }
+}
+
 void check_reduce_logits(int64_t stride, int64_t vocab, std::span<const LogitsWanted> wanted,
                          std::span<LogitsRow* const> results) {
   CHECK(vocab > 0 && stride >= vocab, std::to_string(vocab));

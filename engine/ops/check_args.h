@@ -14,6 +14,7 @@ void check_matmul(const float* x, int64_t x_stride, int64_t m, std::span<const M
 void check_rope(const RopeArgs& args);
 void check_kv_append(const KvAppendArgs& args);
 void check_attention(const AttentionArgs& args);
+void check_delta_net(const DeltaNetArgs& args);
 void check_reduce_logits(int64_t stride, int64_t vocab, std::span<const LogitsWanted> wanted,
                          std::span<LogitsRow* const> results);
 

@@ -11,6 +11,10 @@ std::unique_ptr<Ops> make_ops(Device& device, const OpsOptions& options) {
   return make_cuda_ops(device, options);
 }
 
+void Ops::delta_net(Stream& /*stream*/, RowKind /*kind*/, const DeltaNetArgs& /*args*/) {
+  throw Error(ErrorCode::unsupported, "Gated DeltaNet does not run by these kernels: " + describe());
+}
+
 Math default_math(const Device& device, KernelFamily family) {
   const bool may_round = family == KernelFamily::automatic || family == KernelFamily::mma;
   const DeviceInfo info = device.info();

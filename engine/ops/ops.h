@@ -10,6 +10,7 @@
 #include "engine/base/dtype.h"
 #include "engine/base/error.h"
 #include "engine/device/device.h"
+#include "engine/ops/delta_net.h"
 #include "engine/ops/packed_matrix.h"
 
 // Every operation of the pass, as one interface that each device implements: ops/cpu/<op>.cc,
@@ -133,7 +134,7 @@ struct RmsNormArgs {
   float eps = 0;
 };
 
-enum class Activation : uint8_t { silu, gelu_tanh, gelu_erf };
+enum class Activation : uint8_t { silu, gelu_tanh, gelu_erf, sigmoid };
 
 // What a caller wants to know of one row of logits; see engine.proto Wanted for the meaning of each.
 struct LogitsWanted {
@@ -193,6 +194,10 @@ class Ops {
   // y = act(gate) * up, elementwise over [m, n].
   virtual void gated_activation(Stream& stream, Activation act, const float* gate, const float* up, float* y,
                                 int64_t m, int64_t n, int64_t stride) = 0;
+  // Gated DeltaNet, convolution included: prefill rows in the chunked form, decode rows in the recurrent one.
+  // A row does not depend on later rows. Error(unsupported) where has_delta_net() is false.
+  virtual bool has_delta_net() const { return false; }
+  virtual void delta_net(Stream& stream, RowKind kind, const DeltaNetArgs& args);
   // logits [m, stride] in device memory; results are complete once the stream has passed. results[i] must
   // outlive that.
   virtual void reduce_logits(Stream& stream, const float* logits, int64_t stride, int64_t vocab,

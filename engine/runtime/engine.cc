@@ -30,6 +30,11 @@ PreparedModel prepare_model(const EngineOptions& options, std::unique_ptr<Device
   PreparedModel prepared;
   prepared.options = parse_options(options);
   prepared.files = open_model(options.model, options.accept_unknown);
+  if (prepared.files.config.linear_layers() > 0 && !ops->has_delta_net()) {
+    throw Error(ErrorCode::unsupported, options.model +
+                                            ": layers of linear attention (Gated DeltaNet) do not " +
+                                            "run on " + device->info().name + " yet; --device cpu runs them");
+  }
   prepared.device = std::move(device);
   prepared.ops = std::move(ops);
   prepared.weights = weights_of(prepared.files, prepared.options.weights);

@@ -78,14 +78,18 @@ struct OpenRequest {
   std::string request_id;
   std::vector<int32_t> prompt_ids;  // may be empty: then the first Step is at position 0
   std::string cache_salt;
-  SessionId fork_of = 0;  // 0: none. Otherwise prompt_ids continues a copy of that session at fork_position
+  // 0: none. Otherwise prompt_ids continues a copy of that session at fork_position. Of a model with
+  // recurrent state the session must be idle, and fork_position is one at which it could be truncated.
+  SessionId fork_of = 0;
   int64_t fork_position = -1;  // length to keep of the forked session; -1: all of it
   WantedRows rows = WantedRows::last;
   LogitsWanted wanted;
 };
 
 struct StepRequest {
-  int64_t position = 0;  // absolute index of ids[0]; below the length: truncate there first
+  // Absolute index of ids[0]; below the length: truncate there first. A model with recurrent state takes back
+  // drafts only, or everything (position 0).
+  int64_t position = 0;
   std::vector<int32_t>
       ids;  // committed ids, then n_draft drafts; one committed id: decode rows, more: prefill rows
   int64_t n_draft = 0;
@@ -123,7 +127,7 @@ struct EngineStatus {
   uint64_t passes = 0;  // that are done
   uint64_t decode_rows = 0;
   uint64_t prefill_rows = 0;
-  uint64_t kv_bytes = 0;  // host and device bytes now held by sessions
+  uint64_t kv_bytes = 0;  // host and device bytes now held by sessions, recurrent states too
   double last_pass_ms = 0;
 };
 

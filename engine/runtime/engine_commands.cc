@@ -63,6 +63,12 @@ int64_t EngineImpl::share_fork(const OpenRequest& request, EngineSession* sessio
                                                  "; accepted: 0 to " + std::to_string(parent->length) +
                                                  ", the session's length, or none for all of it");
   }
+  if (!states_->empty() && parent->busy) {
+    throw Error(ErrorCode::failed_precondition,
+                "fork_of: session " + std::to_string(request.fork_of) +
+                    " has a step under way, and recurrent state can be shared only between steps");
+  }
+  session->state = states_->fork(parent->state, length);
   session->kv = kv_->fork(parent->kv, length);
   return length;
 }
@@ -85,6 +91,7 @@ void EngineImpl::submit_step(EngineSession& session, StepCommand& command) {
   check_step(request, session.length, {files_.config.vocab_size, placement_.context});
   const auto count = static_cast<int64_t>(request.ids.size());
   kv_->check_room(session.length, request.position + count);
+  states_->truncate(session.state, request.position);
   session.length = request.position;
   kv_->truncate(session.kv, session.length);
   const int64_t committed = count - request.n_draft;
@@ -92,6 +99,7 @@ void EngineImpl::submit_step(EngineSession& session, StepCommand& command) {
   begin_work(session, command.submitted, std::move(request.ids), request.rows, request.n_draft + 1);
   // A lone committed id takes the decode kernels, and drafts always do.
   session.decode_count = request.n_draft + (committed == 1 ? 1 : 0);
+  session.draft_count = request.n_draft;
   scheduler_.step(session.id, session.length, count - session.decode_count, session.decode_count);
 }
 
@@ -103,6 +111,7 @@ void EngineImpl::begin_work(EngineSession& session, Clock::time_point submitted,
   session.ids = std::move(ids);
   session.begin = session.length;
   session.decode_count = 0;
+  session.draft_count = 0;
   const auto count = static_cast<int64_t>(session.ids.size());
   const int64_t wanted = rows == WantedRows::none ? 0 : rows == WantedRows::all ? count : last_rows;
   session.wanted_from = session.end() - wanted;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "engine/base/check.h"
+#include "engine/state/streamed_recurrence.h"
 #include "engine/state/tiled_kv.h"
 
 namespace ete {
@@ -72,13 +73,20 @@ void EngineImpl::load(const PreparedModel& prepared, const LoadProgress& progres
   model_ = make_model(files_.config, *ops_, *device_, *arena_, *streams_.compute);
   kv_ = std::make_unique<KvStore>(*device_,
                                   KvOptions{.layout = kv_layout(files_.config, prepared.options.kv_type),
-                                            .layers = store_->layers(),
+                                            .layers = files_.config.kv_layers(),
                                             .space = placement_.kv_space,
                                             .budget_bytes = tuning.kv_budget.value_or(placement_.kv_budget)});
   make_kv_access(tuning);
-  runner_ = std::make_unique<PassRunner>(PassParts{*device_, *ops_, *model_, vocabulary_, *streamer_, *kv_,
-                                                   *kv_access_, streams_, tuning.timeline},
-                                         placement_, *arena_);
+  states_ =
+      std::make_unique<RecurrentStore>(*device_, RecurrentOptions{.shape = files_.config.delta_net,
+                                                                  .layers = files_.config.linear_layers(),
+                                                                  .space = placement_.state_space,
+                                                                  .budget_bytes = placement_.state_budget});
+  make_recurrence(tuning);
+  runner_ =
+      std::make_unique<PassRunner>(PassParts{*device_, *ops_, *model_, vocabulary_, *streamer_, *kv_,
+                                             *kv_access_, *states_, *recurrence_, streams_, tuning.timeline},
+                                   placement_, *arena_);
 }
 
 void EngineImpl::make_kv_access(const EngineTuning& tuning) {
@@ -93,6 +101,18 @@ void EngineImpl::make_kv_access(const EngineTuning& tuning) {
                                          TiledKv::Streams{*streams_.kv_in, *streams_.write_back});
 }
 
+void EngineImpl::make_recurrence(const EngineTuning& tuning) {
+  if (!placement_.streamed_states) {
+    recurrence_ = std::make_unique<DirectRecurrence>(*ops_);
+    return;
+  }
+  streams_.state_in = device_->create_stream("ete state in");
+  StreamedRecurrenceSizes sizes = *placement_.streamed_states;
+  sizes.half_sessions = tuning.state_half_sessions.value_or(sizes.half_sessions);
+  recurrence_ = std::make_unique<StreamedRecurrence>(
+      *device_, *ops_, sizes, *arena_, StreamedRecurrence::Streams{*streams_.state_in, *streams_.write_back});
+}
+
 void EngineImpl::note_repacking() {
   for (const RepackError& error : store_->repack_errors()) {
     char figures[96];
@@ -105,12 +125,15 @@ void EngineImpl::note_repacking() {
 // One prefill row and one decode row, so that pools, caches and events exist before the first request.
 void EngineImpl::warm_up() {
   SessionKv kv;
+  RecurrentState state;
   const int32_t id = 0;
   const LogitsWanted wanted;
   LogitsRow results[2];
   const size_t decode_rows = placement_.context > 1 ? 1 : 0;
   kv_->reserve(kv, 0, 1 + static_cast<int64_t>(decode_rows));
+  states_->reserve(state, 0);
   std::vector<PassSession> pass = {{.kv = &kv,
+                                    .state = &state,
                                     .prefill_ids = {&id, 1},
                                     .decode_ids = {&id, decode_rows},
                                     .wanted = &wanted,
@@ -191,7 +214,7 @@ void EngineImpl::wait(std::optional<double> wake_at_ms, uint64_t slots_seen) {
 void EngineImpl::update_status() {
   counters_.sessions = static_cast<int>(scheduler_.active());
   counters_.queued = static_cast<int>(scheduler_.waiting());
-  counters_.kv_bytes = kv_->used_bytes();
+  counters_.kv_bytes = kv_->used_bytes() + states_->used_bytes();
   std::lock_guard lock(mutex_);
   status_ = counters_;
 }

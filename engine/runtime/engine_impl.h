@@ -26,9 +26,10 @@ namespace ete {
 struct EngineTuning {
   bool poison_released_slots = false;
   ArenaMode arena = ArenaMode::single;
-  std::optional<uint64_t> kv_budget = {};     // bytes, in place of the planned ones
-  std::optional<int64_t> kv_half_pages = {};  // of the window on a KV cache in host memory, likewise
-  Timeline* timeline = nullptr;               // where copies and layers are marked; outlives the engine
+  std::optional<uint64_t> kv_budget = {};           // bytes, in place of the planned ones
+  std::optional<int64_t> kv_half_pages = {};        // of the window on a KV cache in host memory, likewise
+  std::optional<int64_t> state_half_sessions = {};  // of the window on recurrent states, likewise
+  Timeline* timeline = nullptr;                     // where copies and layers are marked; outlives the engine
 };
 
 std::unique_ptr<Engine> load_engine(const EngineOptions& options, const LoadProgress& progress,
@@ -95,6 +96,7 @@ class EngineImpl final : public Engine, private PassHooks {
 
   void load(const PreparedModel& prepared, const LoadProgress& progress, const EngineTuning& tuning);
   void make_kv_access(const EngineTuning& tuning);
+  void make_recurrence(const EngineTuning& tuning);
   void note_repacking();
   void warm_up();
 
@@ -154,6 +156,8 @@ class EngineImpl final : public Engine, private PassHooks {
   std::unique_ptr<Model> model_;
   std::unique_ptr<KvStore> kv_;
   std::unique_ptr<KvAccess> kv_access_;
+  std::unique_ptr<RecurrentStore> states_;
+  std::unique_ptr<Recurrence> recurrence_;
   std::unique_ptr<PassRunner> runner_;
 
   // Of the engine thread.

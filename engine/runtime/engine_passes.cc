@@ -51,13 +51,14 @@ void EngineImpl::fail_pass(const Error& failed) {
   for (const PassSession& part : pass_) end_session(part.id, &failed);
 }
 
-// False when the session ended because its keys and values do not fit.
+// False when the session ended because its keys and values, or its recurrent state, do not fit.
 bool EngineImpl::add_to_pass(const PassShare& share) {
   EngineSession& session = *find(share.id);
   const int64_t first = session.length;
   const int64_t rows = share.prefill_rows + share.decode_rows;
   try {
     kv_->reserve(session.kv, first, first + rows);
+    states_->reserve(session.state, share.decode_rows > 0 ? session.draft_count : 0);
   } catch (const std::exception& exception) {
     const Error error = as_error(exception);
     end_session(share.id, &error);
@@ -68,9 +69,11 @@ bool EngineImpl::add_to_pass(const PassShare& share) {
   const std::span<const int32_t> ids(session.ids);
   pass_.push_back({.id = share.id,
                    .kv = &session.kv,
+                   .state = &session.state,
                    .first_position = first,
                    .prefill_ids = ids.subspan(offset, prefill),
                    .decode_ids = ids.subspan(offset + prefill, static_cast<size_t>(share.decode_rows)),
+                   .draft_rows = share.decode_rows > 0 ? session.draft_count : 0,
                    .wanted_from = session.wanted_from,
                    .wanted = &session.wanted,
                    .results = session.result.rows.data(),
@@ -98,6 +101,8 @@ void EngineImpl::finish_pass(const std::vector<PassShare>& shares, double start_
     EngineSession* session = find(share.id);
     if (session == nullptr) continue;
     const int64_t rows = share.prefill_rows + share.decode_rows;
+    const int64_t drafts = share.decode_rows > 0 ? session->draft_count : 0;
+    states_->commit(session->state, rows - drafts, drafts);
     session->length += rows;
     if (const auto error = row_error(*session, session->length - rows, session->length)) {
       end_session(share.id, &*error);

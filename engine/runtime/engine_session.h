@@ -11,6 +11,7 @@
 #include "engine/device/device.h"
 #include "engine/runtime/engine.h"
 #include "engine/state/kv_store.h"
+#include "engine/state/recurrent_store.h"
 
 namespace ete {
 
@@ -61,13 +62,15 @@ struct EngineSession {
   std::string request_id;
   std::shared_ptr<SessionListener> listener;
   SessionKv kv;
-  int64_t length = 0;  // positions computed
+  RecurrentState state;  // after `length` positions, the last of which may be pending drafts
+  int64_t length = 0;    // positions computed
 
   // The Open or Step under way; ids[0] sits at `begin`, the last decode_count ids are decode rows.
   bool busy = false;
   std::vector<int32_t> ids;
   int64_t begin = 0;
   int64_t decode_count = 0;
+  int64_t draft_count = 0;  // of decode_count, the last ones
   int64_t wanted_from = 0;
   LogitsWanted wanted;
   StepResult result;

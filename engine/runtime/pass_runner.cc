@@ -49,6 +49,7 @@ PassRunner::PassRunner(const PassParts& parts, const Placement& placement, Devic
                .up = take(sizes.up)};
   rows_.kv = parts.kv.layout();
   rows_.kv_access = &parts.kv_access;
+  rows_.recurrence = &parts.recurrence;
   for (auto& event : boundary_) event = parts.device.create_event();
 }
 
@@ -88,14 +89,18 @@ void PassRunner::finish() {
   if (Stream* kv_in = parts_.streams.kv_in.get()) {
     named("copying keys and values to the device", [&] { kv_in->rethrow_error(); });
   }
+  if (Stream* state_in = parts_.streams.state_in.get()) {
+    named("copying recurrent states to the device", [&] { state_in->rethrow_error(); });
+  }
   if (computing) std::rethrow_exception(computing);
-  named("copying logits to the host", [&] { parts_.streams.write_back->synchronize(); });
+  named("copying logits and states to the host", [&] { parts_.streams.write_back->synchronize(); });
 }
 
 std::vector<Stream*> PassRunner::streams() const {
   const PassStreams& all = parts_.streams;
   std::vector<Stream*> streams = {all.compute.get(), all.copy_in.get(), all.write_back.get()};
   if (all.kv_in) streams.push_back(all.kv_in.get());
+  if (all.state_in) streams.push_back(all.state_in.get());
   return streams;
 }
 
@@ -144,6 +149,8 @@ void PassRunner::rebuild_rows() {
   rows_.positions.clear();
   rows_.decode_segments.clear();
   rows_.prefill_segments.clear();
+  rows_.decode_states.clear();
+  rows_.prefill_states.clear();
   for (Span& span : spans_) {
     span.row_begin = rows_.rows;
     rows_.rows += span.row_count;
@@ -155,12 +162,52 @@ void PassRunner::rebuild_rows() {
                       .first_position = span.first_position,
                       .pages = std::vector<std::byte*>(static_cast<size_t>(span.session->kv->page_count()))};
     (is_decode ? rows_.decode_segments : rows_.prefill_segments).push_back(std::move(segment));
+    if (parts_.states.empty()) continue;
+    (is_decode ? rows_.decode_states : rows_.prefill_states).push_back(state_segment(span));
   }
   CHECK(rows_.rows <= max_rows_, std::to_string(rows_.rows));
 }
 
+// Accepted drafts go with the session's first rows.
+DeltaNetSegment PassRunner::state_segment(const Span& span) const {
+  const PassSession& session = *span.session;
+  const bool is_first = span.kind == RowKind::prefill || session.prefill_ids.empty();
+  return {.row_begin = span.row_begin,
+          .row_count = span.row_count,
+          .first_position = span.first_position,
+          .draft_rows = span.kind == RowKind::decode ? session.draft_rows : 0,
+          .accepted_rows = is_first ? session.state->pending() : 0};
+}
+
 void PassRunner::point_at_layer(int64_t layer) {
-  const size_t offset = static_cast<size_t>(layer) * parts_.kv.page_bytes();
+  const ModelConfig& config = parts_.model.config();
+  const int64_t place = config.place_in_kind(layer);
+  if (config.is_linear(layer)) {
+    point_at_states(place);
+  } else {
+    point_at_pages(place);
+  }
+}
+
+void PassRunner::point_at_states(int64_t place) {
+  size_t decode = 0;
+  size_t prefill = 0;
+  for (const Span& span : spans_) {
+    DeltaNetSegment& segment =
+        span.kind == RowKind::decode ? rows_.decode_states[decode++] : rows_.prefill_states[prefill++];
+    const RecurrentState& state = *span.session->state;
+    segment.state =
+        reinterpret_cast<float*>(state.state() + static_cast<size_t>(place) * parts_.states.layer_bytes());
+    if (state.drafts() == nullptr) continue;
+    const int64_t rows = place * state.draft_room();
+    segment.drafts = reinterpret_cast<float*>(state.drafts() +
+                                              static_cast<size_t>(rows) * parts_.states.draft_row_bytes());
+    segment.accepted = segment.drafts;
+  }
+}
+
+void PassRunner::point_at_pages(int64_t place) {
+  const size_t offset = static_cast<size_t>(place) * parts_.kv.page_bytes();
   size_t decode = 0;
   size_t prefill = 0;
   for (const Span& span : spans_) {

@@ -13,19 +13,23 @@
 #include "engine/runtime/planner.h"
 #include "engine/runtime/vocabulary_stage.h"
 #include "engine/state/kv_store.h"
+#include "engine/state/recurrent_store.h"
 #include "engine/weights/layer_streamer.h"
 #include "engine/weights/vocabulary.h"
 
 namespace ete {
 
 // One session's rows in a pass: positions [first_position, first_position + prefill_ids + decode_ids). What
-// it points at stays alive until the pass has ended or dropped the session. Its KV pages are reserved.
+// it points at stays alive until the pass has ended or dropped the session. Its KV pages and its recurrent
+// state are reserved; the pass changes the state, which means nothing any more when the pass fails.
 struct PassSession {
   SessionId id = 0;
   const SessionKv* kv = nullptr;
+  const RecurrentState* state = nullptr;
   int64_t first_position = 0;
   std::span<const int32_t> prefill_ids;
   std::span<const int32_t> decode_ids;
+  int64_t draft_rows = 0;  // of decode_ids, the last ones
   // Rows at positions [wanted_from, end) get logits: row p goes to results[p - wanted_from], and as a whole
   // to keep + (p - wanted_from) * vocab where keep is not null (host memory).
   int64_t wanted_from = 0;
@@ -57,6 +61,8 @@ struct PassParts {
   LayerStreamer& streamer;
   const KvStore& kv;
   KvAccess& kv_access;
+  const RecurrentStore& states;
+  Recurrence& recurrence;
   PassStreams& streams;
   Timeline* timeline = nullptr;  // where layers are marked
 };
@@ -93,6 +99,9 @@ class PassRunner {
   void build_spans(std::vector<PassSession>& sessions);
   void rebuild_rows();
   void point_at_layer(int64_t layer);
+  void point_at_pages(int64_t place);
+  void point_at_states(int64_t place);
+  DeltaNetSegment state_segment(const Span& span) const;
   void embed();
   bool forward_layers(std::vector<PassSession>& sessions, PassHooks& hooks);
   void drop_cancelled(std::vector<PassSession>& sessions, PassHooks& hooks);

@@ -8,6 +8,7 @@
 #include "engine/runtime/byte_text.h"
 #include "engine/runtime/engine_session.h"
 #include "engine/runtime/vocabulary_stage.h"
+#include "engine/state/recurrent_store.h"
 
 namespace ete {
 
@@ -18,6 +19,7 @@ constexpr int64_t kChunkChoices[] = {512, 256, 128, 64};
 constexpr size_t kLogitsTarget = size_t{16} << 20;  // bytes of logits at a time
 constexpr int64_t kMinHeadRows = 16;
 constexpr int64_t kMaxHeadRows = 64;
+constexpr int64_t kPlannedDrafts = 8;  // of a session
 constexpr uint64_t kMaxKvBytes = uint64_t{1} << 60;
 
 class Planner {
@@ -30,6 +32,7 @@ class Planner {
     measure();
     place_vocabulary();
     place_kv();
+    place_states();
     place_layers();
     lay_out_store();
     check_host();
@@ -80,7 +83,8 @@ class Planner {
 
   size_t workspace_bytes(int64_t chunk) const {
     const ModelConfig& c = in_.config;
-    const int64_t cols = std::max({c.hidden_size, c.intermediate_size, c.num_attention_heads * c.head_dim});
+    const int64_t cols = std::max(
+        {c.hidden_size, c.intermediate_size, c.num_attention_heads * c.head_dim, c.delta_net.value_width()});
     if (!in_.workspace_bytes) return 0;
     return in_.workspace_bytes(chunk + result_.placement.decode_rows, cols);
   }
@@ -109,6 +113,7 @@ class Planner {
     }
     for (const size_t bytes : resident_bytes_) all_resident_ += bytes;
     measure_kv();
+    measure_states();
   }
 
   // Embedding, lm_head and final norm where the device reads them.
@@ -133,7 +138,7 @@ class Planner {
     } else if (options_.vocab == PlacementChoice::automatic) {
       const uint64_t kv = options_.kv == PlacementChoice::host ? tiles_bytes() : kv_all_;
       const uint64_t layers = options_.resident_layers ? least_for_layers() : all_resident_;
-      if (on_device + kv + layers > budget()) p.vocabulary = VocabularyPlace::host;
+      if (on_device + kv + states_all_ + layers > budget()) p.vocabulary = VocabularyPlace::host;
     }
     fixed_ = activation_bytes(p.chunk) + vocabulary_bytes(p.vocabulary);
     // A budget on the CPU device counts what a device with memory of its own would hold.
@@ -147,10 +152,11 @@ class Planner {
   void measure_kv() {
     const auto pages = static_cast<uint64_t>((result_.placement.context + kKvTile - 1) / kKvTile);
     const auto sessions = static_cast<uint64_t>(options_.raw.max_sessions);
-    const bool fits = !__builtin_mul_overflow(kv_layout(in_.config, options_.kv_type).page_bytes(),
-                                              in_.weights.layers.size(), &kv_page_bytes_) &&
-                      !__builtin_mul_overflow(pages, kv_page_bytes_, &kv_session_) &&
-                      !__builtin_mul_overflow(kv_session_, sessions, &kv_all_) && kv_all_ <= kMaxKvBytes;
+    const bool fits =
+        !__builtin_mul_overflow(kv_layout(in_.config, options_.kv_type).page_bytes(),
+                                static_cast<uint64_t>(in_.config.kv_layers()), &kv_page_bytes_) &&
+        !__builtin_mul_overflow(pages, kv_page_bytes_, &kv_session_) &&
+        !__builtin_mul_overflow(kv_session_, sessions, &kv_all_) && kv_all_ <= kMaxKvBytes;
     if (fits) return;
     const uint64_t positions =
         kMaxKvBytes / sessions / std::max<uint64_t>(kv_page_bytes_, 1) * static_cast<uint64_t>(kKvTile);
@@ -187,7 +193,7 @@ class Planner {
     Placement& p = result_.placement;
     p.kv_space = options_.kv == PlacementChoice::host ? MemorySpace::host : MemorySpace::device;
     if (has_budget()) {
-      const uint64_t least = fixed_ + least_for_layers();
+      const uint64_t least = fixed_ + least_for_layers() + state_window_bytes();
       const uint64_t room = budget() - std::min(budget(), least);
       if (options_.kv == PlacementChoice::automatic && kv_all_ > room) p.kv_space = MemorySpace::host;
       if (p.kv_space == MemorySpace::device && kv_all_ > room) refuse_kv(room);
@@ -196,6 +202,48 @@ class Planner {
     if (p.kv_space == MemorySpace::device || in_.device.shares_host_memory) return;
     p.tiled_kv = tile_sizes();
     fixed_ += tiles_bytes();
+  }
+
+  // Room for more drafts is not planned: a session that sends more gets it while there is some.
+  void measure_states() {
+    const DeltaNetShape& shape = in_.config.delta_net;
+    if (in_.config.linear_layers() == 0) return;
+    const auto layers = static_cast<uint64_t>(in_.config.linear_layers());
+    state_session_ = layers * RecurrentStore::layer_bytes(shape);
+    const uint64_t drafts =
+        layers * static_cast<uint64_t>(kPlannedDrafts * shape.input_width()) * sizeof(float);
+    states_all_ = (state_session_ + drafts) * static_cast<uint64_t>(options_.raw.max_sessions);
+  }
+
+  StreamedRecurrenceSizes state_window() const {
+    const DeltaNetShape& shape = in_.config.delta_net;
+    return {
+        .shape = shape,
+        .draft_rows = kMaxDrafts,
+        .half_sessions = StreamedRecurrence::half_sessions_for(shape, kMaxDrafts, options_.raw.max_sessions)};
+  }
+  // The window through which a device with memory of its own reads states on the host.
+  uint64_t state_window_bytes() const {
+    if (in_.device.shares_host_memory || states_all_ == 0) return 0;
+    return StreamedRecurrence::arena_bytes(state_window());
+  }
+
+  // On the device where all sessions' fit, or take no more than the window that would save it; else at home.
+  void place_states() {
+    Placement& p = result_.placement;
+    if (states_all_ == 0 || !has_budget()) return;
+    const uint64_t least = fixed_ + least_for_layers() + kv_on_device_;
+    const uint64_t window = state_window_bytes();
+    if (least + states_all_ <= budget() || (window > 0 && states_all_ <= window)) {
+      states_on_device_ = states_all_;
+      return;
+    }
+    p.state_space = MemorySpace::host;
+    if (in_.device.shares_host_memory) return;
+    p.streamed_states = state_window();
+    fixed_ += state_window_bytes();
+    note("recurrent states lie on the host: " + byte_text(state_session_) +
+         " of each session travel there and back in a pass");
   }
 
   [[noreturn]] void refuse_kv(uint64_t room) const {
@@ -247,7 +295,7 @@ class Planner {
   }
 
   void place_layers() {
-    const uint64_t taken = fixed_ + kv_on_device_;
+    const uint64_t taken = fixed_ + kv_on_device_ + states_on_device_;
     const uint64_t room = budget() - std::min(budget(), taken);
     int64_t count = 0;
     if (options_.resident_layers) {
@@ -312,7 +360,7 @@ class Planner {
     p.workspace_bytes = workspace_bytes(p.chunk);
     p.arena_bytes =
         activation_bytes(p.chunk) + vocabulary_arena_bytes(p.layout, p.vocabulary) +
-        (p.tiled_kv ? tiles_bytes() : 0) +
+        (p.tiled_kv ? tiles_bytes() : 0) + (p.streamed_states ? state_window_bytes() : 0) +
         LayerStreamer::arena_bytes(p.layout, {.resident = p.resident, .slots = p.slots}, residents_at_home());
   }
 
@@ -329,13 +377,16 @@ class Planner {
     const uint64_t home = home_bytes();
     const uint64_t needed = home + (in_.device.shares_host_memory ? p.arena_bytes : 0);
     const uint64_t host = usable(in_.host_free_bytes);
-    if (needed + kv_page_bytes_ > host) {
+    if (needed + kv_page_bytes_ + state_session_ > host) {
       throw Error(ErrorCode::resource_exhausted,
                   in_.options.raw.model + ": " + byte_text(needed) + " of weights (" + byte_text(home) +
-                      ") and activations and " + byte_text(kv_page_bytes_) +
-                      " of KV cache need more than the " + byte_text(host) + " of RAM that are free");
+                      ") and activations and " + byte_text(kv_page_bytes_ + state_session_) +
+                      " of KV cache and recurrent state need more than the " + byte_text(host) +
+                      " of RAM that are free");
     }
-    p.kv_budget = kv_on_device_ > 0 ? kv_on_device_ : host - needed;
+    const uint64_t left = host - needed;
+    p.state_budget = states_on_device_ > 0 ? states_on_device_ : left;
+    p.kv_budget = kv_on_device_ > 0 ? kv_on_device_ : left - std::min(left - kv_page_bytes_, states_all_);
     if (p.kv_budget < kv_all_) {
       note("KV cache is allocated as sessions grow: " + byte_text(p.kv_budget) + " hold " +
            std::to_string(p.kv_budget / kv_page_bytes_ * static_cast<uint64_t>(kKvTile)) +
@@ -382,15 +433,19 @@ class Planner {
     }
     plan.kv_bytes_per_token = kv_page_bytes_ / static_cast<uint64_t>(kKvTile);
     plan.kv_bytes_per_session = kv_session_;
+    plan.state_bytes_per_session = state_session_;
     plan.activation_bytes = activation_bytes(p.chunk);
     const uint64_t kv_peak = std::min(kv_all_, p.kv_budget);
+    const uint64_t states_peak = std::min(states_all_, p.state_budget);
     const bool kv_is_device = p.kv_space == MemorySpace::device;
+    const uint64_t on_device_peak =
+        (kv_is_device ? kv_peak : 0) + (p.state_space == MemorySpace::device ? states_peak : 0);
     // What a device that shares the host's memory reads at home stands for what another would hold itself.
     uint64_t at_home = residents_at_home() ? plan.resident_bytes : 0;
     if (in_.device.shares_host_memory && on_device) at_home += vocabulary_bytes(VocabularyPlace::device);
-    plan.peak_device_bytes = at_home + p.arena_bytes + (kv_is_device ? kv_peak : 0);
-    plan.peak_host_bytes = plan.home_bytes + kept_rows_bytes() + (kv_is_device ? 0 : kv_peak);
-    if (in_.device.shares_host_memory) plan.peak_host_bytes += p.arena_bytes + (kv_is_device ? kv_peak : 0);
+    plan.peak_device_bytes = at_home + p.arena_bytes + on_device_peak;
+    plan.peak_host_bytes = plan.home_bytes + kept_rows_bytes() + kv_peak + states_peak - on_device_peak;
+    if (in_.device.shares_host_memory) plan.peak_host_bytes += p.arena_bytes + on_device_peak;
     plan.bytes_by_format = bytes_by_format(in_.weights);
   }
 
@@ -407,11 +462,14 @@ class Planner {
   std::vector<size_t> streamed_bytes_;  // [layers], as a streamed one
   size_t slot_bytes_ = 0;
   uint64_t all_resident_ = 0;
-  uint64_t fixed_ = 0;          // activations, logits, constants, vocabulary when it is on the device
+  uint64_t fixed_ = 0;  // activations, logits, constants, windows, vocabulary when it is on the device
   uint64_t kv_page_bytes_ = 0;  // 512 positions of all layers
   uint64_t kv_session_ = 0;
   uint64_t kv_all_ = 0;
   uint64_t kv_on_device_ = 0;  // set aside in an explicit budget
+  uint64_t state_session_ = 0;
+  uint64_t states_all_ = 0;        // of all sessions, with room for some drafts
+  uint64_t states_on_device_ = 0;  // set aside in an explicit budget
 };
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "engine/models/model.h"
 #include "engine/runtime/engine.h"
 #include "engine/runtime/options.h"
+#include "engine/state/streamed_recurrence.h"
 #include "engine/state/tiled_kv.h"
 #include "engine/weights/vocabulary.h"
 #include "engine/weights/weight_layout.h"
@@ -40,9 +41,12 @@ struct Placement {
   MemorySpace kv_space = MemorySpace::device;
   std::optional<TiledKvSizes> tiled_kv;  // none: kernels read the pages in place
   uint64_t kv_budget = 0;
+  MemorySpace state_space = MemorySpace::device;
+  std::optional<StreamedRecurrenceSizes> streamed_states;  // none: kernels read the states in place
+  uint64_t state_budget = 0;
   size_t workspace_bytes = 0;  // of the ops
   size_t arena_bytes =
-      0;  // workspace, activations, logits, constants, window on the KV cache, slots, resident layers
+      0;  // workspace, activations, logits, constants, windows on KV cache and states, slots, resident layers
 };
 
 struct PlannedEngine {

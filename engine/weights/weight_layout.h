@@ -20,6 +20,22 @@ enum class WeightShape : uint8_t {
   vector,  // [rows] f32: norms and biases are never quantised
 };
 
+// What becomes of a vector's values on their way from the file.
+enum class VectorForm : uint8_t {
+  plain,      // w
+  one_plus,   // 1 + w: norms that the checkpoint stores around zero
+  minus_exp,  // -exp(w)
+  taps,       // the file's [channels, taps] or [channels, 1, taps] become [taps, channels]
+};
+
+// Which rows of the file a weight keeps: groups of `rows`, one in every `every` rows, from row `first` on.
+// rows == 0: all of them.
+struct RowGroups {
+  int64_t rows = 0;
+  int64_t every = 0;
+  int64_t first = 0;
+};
+
 // One weight of a model: where it comes from and how it is kept. rows == 0: the model has no such weight (a
 // bias that its family could have); it takes no place.
 struct WeightSpec {
@@ -31,6 +47,9 @@ struct WeightSpec {
   WeightFormat format = WeightFormat::f32;  // of a matrix
   // Rows of the file are permuted inside this many heads (gguf_permuted_qk); 0: they are not.
   int64_t permuted_heads = 0;
+  RowGroups groups = {};
+  VectorForm form = VectorForm::plain;
+  int64_t taps = 0;  // of VectorForm::taps; rows is channels * taps
 };
 
 // The weights that travel together, in one blob.

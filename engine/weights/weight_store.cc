@@ -14,13 +14,42 @@ namespace {
 
 // The file's row of the checkpoint's row `row` (see gguf_permuted_qk): inside a head, the file holds pairs
 // (i, i + head_dim / 2) side by side.
-int64_t source_row(const WeightSpec& spec, int64_t row) {
+int64_t permuted_row(const WeightSpec& spec, int64_t row) {
   if (spec.permuted_heads == 0) return row;
   const int64_t head_dim = spec.rows / spec.permuted_heads;
   const int64_t head = row / head_dim;
   const int64_t within = row % head_dim;
   const int64_t half = head_dim / 2;
   return head * head_dim + 2 * (within % half) + within / half;
+}
+
+int64_t source_row(const WeightSpec& spec, int64_t row) {
+  const RowGroups& groups = spec.groups;
+  if (groups.rows == 0) return permuted_row(spec, row);
+  return row / groups.rows * groups.every + groups.first + row % groups.rows;
+}
+
+int64_t source_rows(const WeightSpec& spec) {
+  return spec.groups.rows == 0 ? spec.rows : spec.rows / spec.groups.rows * spec.groups.every;
+}
+
+std::vector<int64_t> due_shape(const WeightSpec& spec, const SourceTensor& tensor) {
+  if (spec.shape == WeightShape::matrix) return {source_rows(spec), spec.cols};
+  if (spec.form != VectorForm::taps) return {source_rows(spec)};
+  const int64_t channels = spec.rows / spec.taps;
+  if (tensor.shape.size() == 2) return {channels, spec.taps};
+  return {channels, 1, spec.taps};
+}
+
+std::string text_of(const std::vector<int64_t>& shape) {
+  std::string text;
+  for (const int64_t extent : shape) text += (text.empty() ? "" : ", ") + std::to_string(extent);
+  return "[" + text + "]";
+}
+
+float in_form(VectorForm form, float value) {
+  if (form == VectorForm::one_plus) return 1.0f + value;
+  return form == VectorForm::minus_exp ? -std::exp(value) : value;
 }
 
 struct Difference {
@@ -80,24 +109,32 @@ class WeightStore::Packer {
   };
 
   static void check_shape(const WeightSpec& spec, const SourceTensor& tensor) {
-    const bool is_vector = spec.shape == WeightShape::vector;
-    const std::vector<int64_t> due =
-        is_vector ? std::vector<int64_t>{spec.rows} : std::vector<int64_t>{spec.rows, spec.cols};
+    const std::vector<int64_t> due = due_shape(spec, tensor);
     if (tensor.shape == due) return;
-    std::string found;
-    for (const int64_t extent : tensor.shape) found += (found.empty() ? "" : ", ") + std::to_string(extent);
-    throw Error(ErrorCode::corrupt, tensor.file + ": tensor " + tensor.name + ": shape [" + found +
-                                        "]; due is [" + std::to_string(spec.rows) +
-                                        (is_vector ? "]" : ", " + std::to_string(spec.cols) + "]"));
+    throw Error(ErrorCode::corrupt, tensor.file + ": tensor " + tensor.name + ": shape " +
+                                        text_of(tensor.shape) + "; due is " + text_of(due));
   }
 
   static void pack_vector(const WeightSpec& spec, const WeightPlace& place, const SourceTensor& tensor,
                           std::byte* blob) {
-    std::vector<float> values(static_cast<size_t>(spec.rows));
-    read_row(tensor, 0, values.data());
     auto* kept = reinterpret_cast<float*>(blob + place.device_offset);
+    if (spec.form == VectorForm::taps) return pack_taps(spec, tensor, kept);
+    std::vector<float> values(static_cast<size_t>(source_rows(spec)));
+    read_row(tensor, 0, values.data());
     for (int64_t row = 0; row < spec.rows; ++row) {
-      kept[row] = values[static_cast<size_t>(source_row(spec, row))];
+      kept[row] = in_form(spec.form, values[static_cast<size_t>(source_row(spec, row))]);
+    }
+  }
+
+  static void pack_taps(const WeightSpec& spec, const SourceTensor& tensor,
+                        float* kept /*[taps, channels]*/) {
+    const int64_t channels = spec.rows / spec.taps;
+    std::vector<float> values(static_cast<size_t>(spec.taps));
+    for (int64_t channel = 0; channel < channels; ++channel) {
+      read_row(tensor, channel, values.data());
+      for (int64_t tap = 0; tap < spec.taps; ++tap) {
+        kept[tap * channels + channel] = values[static_cast<size_t>(tap)];
+      }
     }
   }
 

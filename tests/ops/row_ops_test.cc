@@ -165,6 +165,7 @@ TEST_P(RowOpsTest, RopeOfARowIsTheSameAloneAndAmongOthers) {
 
 double activate(Activation activation, double x) {
   if (activation == Activation::silu) return x / (1 + std::exp(-x));
+  if (activation == Activation::sigmoid) return 1 / (1 + std::exp(-x));
   if (activation == Activation::gelu_erf) return x / 2 * (1 + std::erf(x / std::numbers::sqrt2));
   return x / 2 * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
 }
@@ -181,7 +182,8 @@ std::vector<float> run_gated(Runner& run, Activation activation, const std::vect
 
 TEST_P(RowOpsTest, GatedActivationMatchesFloat64) {
   Runner run = runner();
-  for (const Activation activation : {Activation::silu, Activation::gelu_tanh, Activation::gelu_erf}) {
+  for (const Activation activation :
+       {Activation::silu, Activation::gelu_tanh, Activation::gelu_erf, Activation::sigmoid}) {
     for (const auto& [m, n] : {std::pair<int64_t, int64_t>{1, 12300}, {7, 1536}, {3, 5}}) {
       std::vector<float> gate = random_floats(static_cast<size_t>(m * n), 7, 6.0f);
       gate[0] = 200.0f;

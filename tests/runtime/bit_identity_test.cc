@@ -124,7 +124,7 @@ TEST_P(BitIdentityTest, AcrossChunkLengths) {
 }
 
 TEST_P(BitIdentityTest, AcrossResidencyAndSlots) {
-  for (const int64_t resident : some_of<int64_t>({0, -1, 1, 2})) {
+  for (const int64_t resident : some_of<int64_t>({0, -1, 1, 2, 4})) {
     for (const int slots : some_of<int>({2, 3, 4})) {
       SCOPED_TRACE(testing::Message() << resident << " resident, " << slots << " slots");
       expect_same(with_residency(options(), resident, slots),
@@ -198,11 +198,19 @@ const Setup kOnCpu[] = {
     {.name = "auto"},
     {.name = "sliding_window", .model = "mistral_swa", .in_brief = true},
     {.name = "qk_norm", .model = "qwen3", .in_brief = true},
+    {.name = "hybrid_plain", .kernels = "plain", .model = "qwen3_5", .in_brief = true},
+    {.name = "hybrid", .model = "qwen3_5"},
+    {.name = "hybrid_fast_w8", .model = "qwen3_5_bf16", .math = "fast", .weights = "w8", .in_brief = true},
     {.name = "fast_w8", .math = "fast", .weights = "w8", .in_brief = true},
     {.name = "fast_w4", .math = "fast", .weights = "w4", .in_brief = true},
 };
 const Setup kElsewhere[] = {
     {.name = "detached", .kernels = "plain", .device = "detached"},
+    {.name = "detached_hybrid",
+     .kernels = "plain",
+     .model = "qwen3_5",
+     .in_brief = true,
+     .device = "detached"},
     {.name = "cuda_plain", .kernels = "plain", .device = "cuda:0"},
     {.name = "cuda_sliding_window",
      .kernels = "plain",

@@ -1,6 +1,7 @@
 #include "engine/ops/cpu/cpu_ops.h"
 
 #include "engine/ops/check_args.h"
+#include "engine/ops/cpu/delta_net.h"
 
 namespace ete {
 
@@ -61,6 +62,11 @@ void CpuOps::gated_activation(Stream& stream, Activation act, const float* gate,
   device_.host_async(stream, [this, args = GatedActivationArgs{act, gate, up, y, m, n, stride}] {
     gated_activation_cpu(context_, args);
   });
+}
+
+void CpuOps::delta_net(Stream& stream, RowKind kind, const DeltaNetArgs& args) {
+  check_delta_net(args);
+  device_.host_async(stream, [this, kind, args] { delta_net_cpu(context_, kind, args); });
 }
 
 void CpuOps::reduce_logits(Stream& stream, const float* logits, int64_t stride, int64_t vocab,

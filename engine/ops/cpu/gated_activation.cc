@@ -23,6 +23,8 @@ float activate(Activation activation, float x) {
       return 0.5f * x * (1.0f + std::tanh(kGeluScale * (x + kGeluCubic * x * x * x)));
     case Activation::gelu_erf:
       return 0.5f * x * (1.0f + std::erf(x / std::numbers::sqrt2_v<float>));
+    case Activation::sigmoid:
+      return 1.0f / (1.0f + std::exp(-x));
   }
   return x;
 }
@@ -32,7 +34,8 @@ void row_plain(Activation activation, const float* gate, const float* up, float*
   for (int64_t i = 0; i < n; ++i) y[i] = activate(activation, gate[i]) * up[i];
 }
 
-// silu and gelu_tanh are both x sigmoid(t(x)). t is -x there, so that sigmoid(-t) = 1 / (1 + exp(t)).
+// silu and gelu_tanh are both x sigmoid(t(x)). t is -x there, so that sigmoid(-t) = 1 / (1 + exp(t)); sigmoid
+// itself has 1 in place of x.
 [[gnu::target("avx2,fma")]] void row_avx2(Activation activation, const float* gate, const float* up, float* y,
                                           int64_t n) {
   const __m256 one = _mm256_set1_ps(1.0f);
@@ -46,7 +49,8 @@ void row_plain(Activation activation, const float* gate, const float* up, float*
       const __m256 cubed = _mm256_mul_ps(_mm256_mul_ps(x, x), x);
       t = _mm256_mul_ps(scale, _mm256_fmadd_ps(cubic, cubed, x));
     }
-    const __m256 activated = _mm256_div_ps(x, _mm256_add_ps(one, exp_avx2(t)));
+    const __m256 factor = activation == Activation::sigmoid ? one : x;
+    const __m256 activated = _mm256_div_ps(factor, _mm256_add_ps(one, exp_avx2(t)));
     _mm256_storeu_ps(y + i, _mm256_mul_ps(activated, _mm256_loadu_ps(up + i)));
   }
   row_plain(activation, gate + i, up + i, y + i, n - i);

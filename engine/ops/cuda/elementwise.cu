@@ -33,6 +33,8 @@ __device__ inline float activate(Activation act, float x) {
       return 0.5f * x * (1.0f + tanhf(0.7978845608028654f * (x + 0.044715f * x * x * x)));
     case Activation::gelu_erf:
       return 0.5f * x * (1.0f + erff(x * 0.7071067811865476f));
+    case Activation::sigmoid:
+      return 1.0f / (1.0f + expf(-x));
   }
   return x;
 }
