@@ -60,6 +60,7 @@ struct Plan {
   uint64_t weights_per_row = 0;      // of the layers' matrices: multiply-adds a row
   uint64_t kv_bytes_per_token = 0;
   uint64_t kv_bytes_per_session = 0;  // at full context
+  std::string state_placement;        // "device" | "host"; "" for a model without recurrent state
   uint64_t state_bytes_per_session = 0;
   uint64_t activation_bytes = 0;
   uint64_t peak_device_bytes = 0;

@@ -44,6 +44,7 @@ std::string Plan::to_json() const {
       {"weights_per_row", weights_per_row},
       {"kv_bytes_per_token", kv_bytes_per_token},
       {"kv_bytes_per_session", kv_bytes_per_session},
+      {"state_placement", state_placement},
       {"state_bytes_per_session", state_bytes_per_session},
       {"activation_bytes", activation_bytes},
       {"peak_device_bytes", peak_device_bytes},
@@ -72,7 +73,9 @@ std::string Plan::to_text() const {
   line("chunk", std::to_string(chunk) + " prompt rows a pass");
   line("KV cache", kv_type + " on " + kv_placement + ", " + byte_text(kv_bytes_per_token) + " a position, " +
                        byte_text(kv_bytes_per_session) + " a session");
-  line("state", byte_text(state_bytes_per_session) + " a session");
+  if (state_bytes_per_session > 0) {
+    line("state", "f32 on " + state_placement + ", " + byte_text(state_bytes_per_session) + " a session");
+  }
   line("vocabulary", vocab_placement);
   line("activations", byte_text(activation_bytes));
   line("peak device", byte_text(peak_device_bytes));

@@ -434,6 +434,7 @@ class Planner {
     plan.kv_bytes_per_token = kv_page_bytes_ / static_cast<uint64_t>(kKvTile);
     plan.kv_bytes_per_session = kv_session_;
     plan.state_bytes_per_session = state_session_;
+    if (state_session_ > 0) plan.state_placement = p.state_space == MemorySpace::device ? "device" : "host";
     plan.activation_bytes = activation_bytes(p.chunk);
     const uint64_t kv_peak = std::min(kv_all_, p.kv_budget);
     const uint64_t states_peak = std::min(states_all_, p.state_budget);

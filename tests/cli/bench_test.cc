@@ -52,6 +52,18 @@ TEST(Floors, DecodeIsBoundByTheSlowestPart) {
   EXPECT_EQ(decode_floor(plan, slow, 2, 50).by, "products");
 }
 
+TEST(Floors, StatesCrossTheLinkAndAreReadAndWritten) {
+  Plan plan = streaming_plan();
+  plan.state_bytes_per_session = 300;
+  plan.state_placement = "host";
+  EXPECT_DOUBLE_EQ(decode_floor(plan, rates(), 2, 50).seconds, (7000 + 1000 + 600) / 100.0);
+  plan.state_placement = "device";
+  EXPECT_DOUBLE_EQ(decode_floor(plan, rates(), 2, 50).seconds, (7000 + 1000) / 100.0);
+  Ceilings slow = rates();
+  slow.device_copy = 50;
+  EXPECT_DOUBLE_EQ(decode_floor(plan, slow, 2, 50).seconds, (8000 + 1000 + 1200) / 50.0);
+}
+
 TEST(Floors, WhatSharesTheHostsMemoryReadsEverythingThere) {
   Ceilings shared = rates();
   shared.shares_host_memory = true;

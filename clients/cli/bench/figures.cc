@@ -54,28 +54,26 @@ Json figure_json(const Figure& f) {
 
 Floor decode_floor(const Plan& plan, const Ceilings& ceilings, int sessions, int64_t positions) {
   const auto kv = static_cast<double>(plan.kv_bytes_per_token) * static_cast<double>(sessions * positions);
-  const auto layers = static_cast<double>(plan.resident_bytes + plan.streamed_bytes_per_pass);
+  const auto state = static_cast<double>(plan.state_bytes_per_session) * sessions;
+  const auto streamed = static_cast<double>(plan.streamed_bytes_per_pass);
+  // A state is read and written back.
+  const double layers = static_cast<double>(plan.resident_bytes) + streamed + kv + 2 * state;
   const auto head = static_cast<double>(plan.lm_head_bytes);
-  const bool kv_crosses = !ceilings.shares_host_memory && plan.kv_placement == "host";
-  const bool head_on_device = !ceilings.shares_host_memory && plan.vocab_placement == "device";
+  const auto host_rows = static_cast<double>(plan.host_bytes_per_pass);
   Floor floor{1e-9, "nothing"};
   raise(floor, seconds_for(sessions * static_cast<double>(plan.weights_per_row), ceilings.product),
         "products");
-  raise(floor,
-        seconds_for(static_cast<double>(plan.streamed_bytes_per_pass) + (kv_crosses ? kv : 0),
-                    ceilings.link_in),
-        "link");
   if (ceilings.shares_host_memory) {
-    raise(floor,
-          seconds_for(layers + head + kv + static_cast<double>(plan.host_bytes_per_pass), ceilings.host_read),
-          "host memory");
+    raise(floor, seconds_for(streamed, ceilings.link_in), "link");
+    raise(floor, seconds_for(layers + head + host_rows, ceilings.host_read), "host memory");
     return floor;
   }
-  raise(floor, seconds_for(layers + kv + (head_on_device ? head : 0), ceilings.device_copy), "device memory");
-  raise(floor,
-        seconds_for(static_cast<double>(plan.host_bytes_per_pass) + (head_on_device ? 0 : head),
-                    ceilings.host_read),
-        "host memory");
+  const double crossing =
+      streamed + (plan.kv_placement == "host" ? kv : 0) + (plan.state_placement == "host" ? state : 0);
+  const bool head_on_device = plan.vocab_placement == "device";
+  raise(floor, seconds_for(crossing, ceilings.link_in), "link");
+  raise(floor, seconds_for(layers + (head_on_device ? head : 0), ceilings.device_copy), "device memory");
+  raise(floor, seconds_for(host_rows + (head_on_device ? 0 : head), ceilings.host_read), "host memory");
   return floor;
 }
 
