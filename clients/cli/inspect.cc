@@ -34,20 +34,34 @@ std::map<std::string, TypeTotal> totals_by_type(const TensorSource& tensors) {
   return totals;
 }
 
+// What a hybrid has beside: its layers of linear attention.
+void add_linear_attention(const ModelConfig& config, Json* json) {
+  (*json)["linear_attention_layers"] = config.linear_layers();
+  (*json)["full_attention_layers"] = config.kv_layers();
+  (*json)["linear_num_key_heads"] = config.delta_net.key_heads;
+  (*json)["linear_num_value_heads"] = config.delta_net.value_heads;
+  (*json)["linear_key_head_dim"] = config.delta_net.key_dim;
+  (*json)["linear_value_head_dim"] = config.delta_net.value_dim;
+  (*json)["linear_conv_kernel_dim"] = config.delta_net.conv_kernel;
+  (*json)["rotary_dim"] = config.rope.rotary_dim;
+}
+
 Json config_json(const ModelConfig& config) {
-  return {{"hidden_size", config.hidden_size},
-          {"intermediate_size", config.intermediate_size},
-          {"num_hidden_layers", config.num_hidden_layers},
-          {"num_attention_heads", config.num_attention_heads},
-          {"num_key_value_heads", config.num_key_value_heads},
-          {"head_dim", config.head_dim},
-          {"vocab_size", config.vocab_size},
-          {"max_position_embeddings", config.max_position_embeddings},
-          {"rms_norm_eps", config.rms_norm_eps},
-          {"tie_word_embeddings", config.tie_word_embeddings},
-          {"rope_type", config.rope.type},
-          {"rope_theta", config.rope.theta},
-          {"eos_token_ids", config.eos_token_ids}};
+  Json json = {{"hidden_size", config.hidden_size},
+               {"intermediate_size", config.intermediate_size},
+               {"num_hidden_layers", config.num_hidden_layers},
+               {"num_attention_heads", config.num_attention_heads},
+               {"num_key_value_heads", config.num_key_value_heads},
+               {"head_dim", config.head_dim},
+               {"vocab_size", config.vocab_size},
+               {"max_position_embeddings", config.max_position_embeddings},
+               {"rms_norm_eps", config.rms_norm_eps},
+               {"tie_word_embeddings", config.tie_word_embeddings},
+               {"rope_type", config.rope.type},
+               {"rope_theta", config.rope.theta},
+               {"eos_token_ids", config.eos_token_ids}};
+  if (config.linear_layers() > 0) add_linear_attention(config, &json);
+  return json;
 }
 
 Json document(const ModelFiles& model, const Plan& plan) {

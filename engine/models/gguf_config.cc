@@ -80,13 +80,12 @@ class ArchFields {
     const GgufValue* value = metadata_.find(full(key));
     if (value == nullptr) return {};
     const auto* array = std::get_if<GgufArray>(value);
-    if (array == nullptr || static_cast<int64_t>(array->integers(full(key)).size()) != layers) {
+    std::vector<bool> flags;
+    if (array != nullptr) flags = array->booleans(full(key));
+    if (static_cast<int64_t>(flags.size()) != layers) {
       throw Error(ErrorCode::corrupt,
                   file_ + ": " + full(key) + " must list " + std::to_string(layers) + " layers");
     }
-    const auto numbers = array->integers(full(key));
-    std::vector<bool> flags;
-    for (const int64_t number : numbers) flags.push_back(number != 0);
     return flags;
   }
 

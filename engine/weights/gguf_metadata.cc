@@ -137,6 +137,13 @@ std::vector<int64_t> GgufArray::integers(const std::string& key) const {
   return values;
 }
 
+std::vector<bool> GgufArray::booleans(const std::string& key) const {
+  if (element != GgufType::boolean) wrong_type(key, array_name(*this), "an array of booleans");
+  std::vector<bool> values;
+  for (uint64_t i = 0; i < count; ++i) values.push_back(bytes[i] != std::byte{0});
+  return values;
+}
+
 std::string to_text(const GgufValue& value) {
   if (const auto* u = std::get_if<uint64_t>(&value)) return std::to_string(*u);
   if (const auto* i = std::get_if<int64_t>(&value)) return std::to_string(*i);

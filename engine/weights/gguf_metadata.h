@@ -30,6 +30,7 @@ struct GgufArray {
   std::vector<std::string> strings(const std::string& key) const;
   std::vector<float> floats(const std::string& key) const;
   std::vector<int64_t> integers(const std::string& key) const;
+  std::vector<bool> booleans(const std::string& key) const;
 };
 
 // Unsigned and signed integers of every width are widened.
