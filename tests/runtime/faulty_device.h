@@ -1,9 +1,9 @@
 #pragma once
 
-#include <atomic>
 #include <cstring>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -22,6 +22,7 @@ class FaultyDevice final : public Device {
   // The next `count` copies that reach the front of the stream of this name fail; -1: all, on every stream,
   // as on a device that no longer works.
   void fail_copies(const std::string& stream, int count) {
+    std::lock_guard lock(mutex_);
     failing_ = stream;
     left_ = count;
   }
@@ -43,11 +44,7 @@ class FaultyDevice final : public Device {
   }
   void copy_async(Stream& stream, void* dst, const void* src, size_t bytes) override {
     inner_->host_async(stream, [this, name = names_.at(&stream), dst, src, bytes] {
-      if (left_ < 0) throw std::runtime_error("planted fault of the device");
-      if (name == failing_ && left_ > 0) {
-        --left_;
-        throw std::runtime_error("planted fault of a copy");
-      }
+      fail_if_due(name);
       std::memcpy(dst, src, bytes);
     });
   }
@@ -63,11 +60,20 @@ class FaultyDevice final : public Device {
   size_t allocated_bytes() const override { return inner_->allocated_bytes(); }
 
  private:
+  void fail_if_due(const std::string& stream) {
+    std::lock_guard lock(mutex_);
+    if (left_ < 0) throw std::runtime_error("planted fault of the device");
+    if (stream != failing_ || left_ == 0) return;
+    --left_;
+    throw std::runtime_error("planted fault of a copy");
+  }
+
   std::unique_ptr<Device> inner_;
   std::map<const Stream*, std::string> names_;
   std::vector<std::pair<std::byte*, size_t>> device_buffers_;
-  std::string failing_;  // set before left_, read after it
-  std::atomic<int> left_{0};
+  std::mutex mutex_;  // guards the rest, which streams read
+  std::string failing_;
+  int left_ = 0;
 };
 
 }  // namespace ete::test

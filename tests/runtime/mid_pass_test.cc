@@ -32,7 +32,6 @@ class MidPassTest : public testing::Test {
     options.chunk = 64;
     return options;
   }
-  void in_pass() const { std::this_thread::sleep_for(std::chrono::milliseconds(60)); }
   // Until `reached`, or for 20 s.
   bool eventually(const std::function<bool()>& reached) const {
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
@@ -41,6 +40,10 @@ class MidPassTest : public testing::Test {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     return false;
+  }
+  // Waits for a pass of one session: its page is there once the pass runs.
+  bool in_pass() const {
+    return eventually([this] { return engine_->status().kv_bytes >= page(); });
   }
   uint64_t page() const { return engine_->plan().kv_bytes_per_token * 512; }
   std::unique_ptr<Engine> engine_ = load_engine(options(), {}, {.poison_released_slots = true});
@@ -56,8 +59,7 @@ TEST_F(MidPassTest, DestructionDeliversNothing) {
   };
   const auto listener = std::make_shared<Listener>();
   engine_->open(open_prompt(ids(40)), listener);
-  ASSERT_TRUE(eventually([&] { return engine_->status().sessions == 1; }));
-  in_pass();
+  ASSERT_TRUE(in_pass());
   engine_.reset();
   EXPECT_EQ(listener->results, 0);
   EXPECT_EQ(listener->code, ErrorCode::cancelled);
@@ -65,8 +67,7 @@ TEST_F(MidPassTest, DestructionDeliversNothing) {
 
 TEST_F(MidPassTest, SecondStepEndsTheSession) {
   BlockingSession session(*engine_, open_prompt(ids(40)));
-  ASSERT_TRUE(eventually([&] { return engine_->status().sessions == 1; }));
-  in_pass();
+  ASSERT_TRUE(in_pass());
   session.submit(one_step(0, {5}));
   EXPECT_EQ(code_of([&] { session.opened(); }), ErrorCode::failed_precondition);
 }
@@ -75,8 +76,8 @@ TEST_F(MidPassTest, IdleSessionIsClosedAtABoundary) {
   BlockingSession idle(*engine_, open_prompt(ids(40)));
   idle.opened();
   BlockingSession busy(*engine_, open_prompt(ids(40, 1)));
-  ASSERT_TRUE(eventually([&] { return engine_->status().sessions == 2; }));
-  in_pass();
+  // Its page is there once its pass runs.
+  ASSERT_TRUE(eventually([&] { return engine_->status().kv_bytes == 2 * page(); }));
   const uint64_t passes = engine_->status().passes;
   idle.close();
   ASSERT_TRUE(eventually([&] { return engine_->status().sessions == 1; }));
@@ -87,8 +88,7 @@ TEST_F(MidPassTest, IdleSessionIsClosedAtABoundary) {
 
 TEST_F(MidPassTest, SessionThatIsOpenedAndClosedMeanwhileLeavesNothing) {
   BlockingSession busy(*engine_, open_prompt(ids(40)));
-  ASSERT_TRUE(eventually([&] { return engine_->status().sessions == 1; }));
-  in_pass();
+  ASSERT_TRUE(in_pass());
   BlockingSession other(*engine_, open_prompt(ids(40, 1)));
   engine_->close(other.id(), false);
   EXPECT_EQ(code_of([&] { other.opened(); }), ErrorCode::cancelled);
@@ -103,7 +103,6 @@ TEST_F(MidPassTest, ForkOutlivesItsBusyParent) {
   const uint64_t passes = engine_->status().passes;
   BlockingSession parent(*engine_, open_prompt(ids(300)));
   ASSERT_TRUE(eventually([&] { return engine_->status().passes > passes; }));
-  in_pass();
   OpenRequest open;
   open.fork_of = parent.id();
   open.fork_position = 64;
@@ -115,8 +114,7 @@ TEST_F(MidPassTest, ForkOutlivesItsBusyParent) {
 
 TEST_F(MidPassTest, StatusFollowsGrowth) {
   BlockingSession session(*engine_, open_prompt(ids(40)));
-  ASSERT_TRUE(eventually([&] { return engine_->status().sessions == 1; }));
-  in_pass();
+  ASSERT_TRUE(in_pass());
   const EngineStatus status = engine_->status();
   EXPECT_EQ(status.passes, 0u);
   EXPECT_EQ(status.kv_bytes, page());
@@ -125,8 +123,7 @@ TEST_F(MidPassTest, StatusFollowsGrowth) {
 
 TEST_F(MidPassTest, RowsAreNotFetchedBeforeTheirStepIsDone) {
   BlockingSession session(*engine_, open_prompt(ids(40)));
-  ASSERT_TRUE(eventually([&] { return engine_->status().sessions == 1; }));
-  in_pass();
+  ASSERT_TRUE(in_pass());
   EXPECT_EQ(code_of([&] { session.fetch_row(39); }), ErrorCode::failed_precondition);
   EXPECT_EQ(session.opened().length, 40);
 }
