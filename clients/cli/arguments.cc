@@ -34,6 +34,15 @@ CLI::Option* add_tokens_flag(CLI::App& app, const std::string& description, std:
       ->type_name("1,2,3");
 }
 
+CLI::Option* add_file_flag(CLI::App& app, const std::string& flag, const std::string& type,
+                           const std::string& description, std::string& path) {
+  const auto set = [flag, &path](const std::string& text) {
+    if (text.empty()) reject_flag(flag, text, "the path of a file to write");
+    path = text;
+  };
+  return app.add_option_function<std::string>(flag, set, description)->type_name(type);
+}
+
 std::vector<std::string> engine_arguments(const CLI::App& app) {
   std::vector<std::string> arguments;
   for (const CLI::Option* option : app.get_options()) {

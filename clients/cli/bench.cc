@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "clients/cli/arguments.h"
 #include "clients/cli/bench/ceilings.h"
 #include "clients/cli/bench/figures.h"
 #include "clients/cli/bench/plot.h"
@@ -208,8 +209,8 @@ void add_bench_command(CLI::App& app, Action& action) {
   add_count(*command, "--steps", "decode steps of each session, a repetition [32]", options->workload.steps);
   add_count(*command, "--repeats", "repetitions, for the spread [3]", options->workload.repeats);
   command->add_flag("--json", options->json, "one JSON document on stdout");
-  command->add_option("--plot", options->plot, "a picture of the figures and of what link and compute did")
-      ->type_name("FILE.svg");
+  add_file_flag(*command, "--plot", "FILE.svg", "a picture of the figures and of what link and compute did",
+                options->plot);
   add_engine_flags(*command, options->engine);
   command->callback([&action, options] { action = [options] { return bench(*options); }; });
 }

@@ -159,7 +159,7 @@ void add_logits_command(CLI::App& app, Action& action) {
   auto options = std::make_shared<LogitsOptions>();
   add_model_flag(*command, options->engine.model);
   add_tokens_flag(*command, "the ids", options->tokens)->required();
-  command->add_option("--out", options->out, "the file to write")->type_name("FILE.safetensors")->required();
+  add_file_flag(*command, "--out", "FILE.safetensors", "the file to write", options->out)->required();
   command->add_flag("--last", options->last, "only the last position: logits [1, vocab]");
   command->add_flag("--one-by-one", options->one_by_one, "feed the ids one by one through the decode path");
   command

@@ -12,9 +12,9 @@
 
 namespace {
 
-// A descriptor that was closed by whoever started us must not become a file or a socket that is then written
-// to.
-void hold_standard_descriptors() {
+// A descriptor that was closed by whoever started us must not become a file or a socket that is then written to:
+// this runs before any library's start-up code opens one.
+[[gnu::constructor(101)]] void hold_standard_descriptors() {
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     // Of the other direction, so that using it fails as it would if it were closed.
     if (fcntl(fd, F_GETFD) < 0) open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
@@ -29,7 +29,6 @@ int report(const std::string& command, const std::string& message, int code) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  hold_standard_descriptors();
   signal(SIGPIPE, SIG_IGN);  // a closed pipe is an error of the write
   CLI::App app{"Text from language models that are bigger than a GPU's memory", "ete"};
   app.set_version_flag("--version", "ete " ETE_VERSION);

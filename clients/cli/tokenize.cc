@@ -88,8 +88,10 @@ void add_tokenize_command(CLI::App& app, Action& action) {
                    "a GGUF file, a directory with tokenizer.json or tokenizer.model, or random:SHAPE")
       ->type_name("PATH")
       ->required();
-  CLI::Option* decode = command->add_flag(
-      "--decode", options->decode, "JSON lists of ids on stdin, one a line, to {\"text\",\"bytes_hex\"}");
+  CLI::Option* decode = command->add_flag("--decode", options->decode,
+                                          "JSON lists of ids on stdin, one a line, to "
+                                          "{\"text\",\"bytes_hex\"}; ids past the tokenizer's, which models "
+                                          "may have, are no text");
   command->add_flag("--special", options->special, "read special tokens in the text as tokens")
       ->excludes(decode);
   command->add_flag("--no-bos", options->no_bos, "add no begin- and end-of-text tokens")->excludes(decode);

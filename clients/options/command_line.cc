@@ -82,7 +82,10 @@ std::optional<int> parse_command_line(CLI::App& app, int argc, const char* const
     return std::nullopt;
   } catch (const CLI::Success& success) {
     app.exit(success, std::cout, std::cerr);
-    return 0;
+    std::cout.flush();
+    if (std::cout.good()) return 0;
+    std::cerr << error_line(app.get_name(), "cannot write to stdout") + "\n";
+    return 1;
   } catch (const CLI::ParseError& error) {
     std::cerr << error_line(app.get_name(), error.what()) + "\n";
     return 2;

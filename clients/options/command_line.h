@@ -24,7 +24,7 @@ std::optional<double> parse_number(std::string_view text, double lowest, double 
 [[noreturn]] void reject_flag(const std::string& flag, const std::string& text, const std::string& accepted);
 
 // Parses; empty means go on. Otherwise the process should exit with the code: 0 after --help (printed to
-// stdout), 2 after a usage error (one line on stderr, "<app name>: ...").
+// stdout; 1 when stdout did not take it), 2 after a usage error (one line on stderr, "<app name>: ...").
 std::optional<int> parse_command_line(CLI::App& app, int argc, const char* const* argv);
 
 // "name: message" as one line: what follows a newline is joined with spaces.

@@ -72,6 +72,13 @@ class Usage(CommandLineTest):
         self.assertEqual(result.returncode, 0)
         self.assertRegex(result.stdout.decode(), r"^ete \d+\.\d+\.\d+\n$")
 
+    def test_help_that_is_lost(self):
+        for arguments in (["--help"], ["logits", "--help"], ["--version"]):
+            with open("/dev/full", "wb") as full:
+                result = subprocess.run([ETE, *arguments], stdout=full, stderr=subprocess.PIPE, timeout=TIMEOUT)
+            self.assertEqual(result.returncode, 1)
+            self.assertIn(b"cannot write to stdout", result.stderr)
+
     def test_usage_errors(self):
         cases = [
             ([], "subcommand"),
@@ -83,6 +90,8 @@ class Usage(CommandLineTest):
             (["inspect", "--model", "random:nonsense"], "nonsense"),
             (["logits", "--model", LLAMA, "--tokens", "1"], "--out"),
             (["logits", "--model", LLAMA, "--out", "x"], "--tokens"),
+            (["logits", "--model", LLAMA, "--tokens", "1", "--out", ""], "--out"),
+            (["bench", "--model", LLAMA, "--plot", ""], "--plot"),
         ]
         for bad in ["", ",", "1,", "1,,2", "1 2", "x", "1,-2", "2147483648", "0x1", "1.0"]:
             cases.append((["logits", "--model", LLAMA, "--out", "x", "--tokens=" + bad], "--tokens"))
@@ -138,6 +147,11 @@ class Tokenize(CommandLineTest):
         self.assertEqual(result.returncode, 0, result.stderr)
         # Not splitlines(): text may hold U+0085 and U+2028.
         return [json.loads(line) for line in result.stdout.decode().split("\n") if line]
+
+    def test_closed_stdin(self):
+        command = [ETE, "tokenize", "--model", str(GOLDEN / "tokenizers" / "bpe_smollm2")]
+        closed = ["sh", "-c", 'exec "$@" <&-', "sh", *command]
+        self.check_failure(subprocess.run(closed, capture_output=True, timeout=TIMEOUT), 1, "Bad file descriptor")
 
     def test_stdin_that_cannot_be_read(self):
         root = os.open("/", os.O_RDONLY)
