@@ -274,6 +274,8 @@ void PassRunner::drop_cancelled(std::vector<PassSession>& sessions, PassHooks& h
     std::swap(rows_.act.x, rows_.act.normed);
   }
   parts_.streams.compute->synchronize();
+  // States travel home beside the computation, into memory that is about to be freed.
+  if (parts_.streams.state_in) parts_.streams.write_back->synchronize();
   rebuild_rows();
   for (PassSession& session : sessions) {
     if (!session.cancelled || session.dropped) continue;
