@@ -93,7 +93,9 @@ void PassRunner::finish() {
     named("copying recurrent states to the device", [&] { state_in->rethrow_error(); });
   }
   if (computing) std::rethrow_exception(computing);
-  named("copying logits and states to the host", [&] { parts_.streams.write_back->synchronize(); });
+  const bool brings_states = parts_.streams.state_in != nullptr;
+  named(brings_states ? "copying logits and states to the host" : "copying logits to the host",
+        [&] { parts_.streams.write_back->synchronize(); });
 }
 
 std::vector<Stream*> PassRunner::streams() const {
