@@ -93,7 +93,9 @@ void PassRunner::finish() {
     named("copying recurrent states to the device", [&] { state_in->rethrow_error(); });
   }
   if (computing) std::rethrow_exception(computing);
-  named("copying logits and states to the host", [&] { parts_.streams.write_back->synchronize(); });
+  const bool brings_states = parts_.streams.state_in != nullptr;
+  named(brings_states ? "copying logits and states to the host" : "copying logits to the host",
+        [&] { parts_.streams.write_back->synchronize(); });
 }
 
 std::vector<Stream*> PassRunner::streams() const {
@@ -280,6 +282,8 @@ void PassRunner::drop_cancelled(std::vector<PassSession>& sessions, PassHooks& h
     std::swap(rows_.act.x, rows_.act.normed);
   }
   parts_.streams.compute->synchronize();
+  // States travel home beside the computation, into memory that is about to be freed.
+  if (parts_.streams.state_in) parts_.streams.write_back->synchronize();
   rebuild_rows();
   for (PassSession& session : sessions) {
     if (!session.cancelled || session.dropped) continue;

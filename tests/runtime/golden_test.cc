@@ -130,13 +130,22 @@ TEST_P(GoldenTest, LongPrompt) {
   }
 }
 
+const auto kNameOfParam = [](const auto& info) {
+  return std::get<0>(info.param) + "_" + name_of_path(std::get<1>(info.param));
+};
+
 INSTANTIATE_TEST_SUITE_P(
     Models, GoldenTest,
-    testing::Combine(testing::Values("llama_gqa", "llama_rope_scaled", "qwen2", "qwen3", "mistral_swa",
-                                     "qwen3_5", "qwen3_5_bf16", "qwen3_5_mm"),
+    testing::Combine(testing::Values("llama_gqa", "llama_rope_scaled", "qwen2", "qwen3", "mistral_swa"),
                      testing::Values(Path{"cpu", "plain"}, Path{"cpu", "auto"}, Path{"detached", "plain"},
                                      Path{"cuda:0", "plain"})),
-    [](const auto& info) { return std::get<0>(info.param) + "_" + name_of_path(std::get<1>(info.param)); });
+    kNameOfParam);
+// Linear attention runs on the CPU's kernels only.
+INSTANTIATE_TEST_SUITE_P(Hybrids, GoldenTest,
+                         testing::Combine(testing::Values("qwen3_5", "qwen3_5_bf16", "qwen3_5_mm"),
+                                          testing::Values(Path{"cpu", "plain"}, Path{"cpu", "auto"},
+                                                          Path{"detached", "plain"})),
+                         kNameOfParam);
 
 }  // namespace
 }  // namespace ete::test

@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "tests/runtime/prompts.h"
 
@@ -229,6 +231,33 @@ TEST_F(StreamedStatesTest, TheBitsAreThoseOfStatesOnTheDevice) {
         streamed,
         {.poison_released_slots = true, .arena = ArenaMode::separate, .state_half_sessions = half_sessions});
     const Rows rows = busy_rows(*engine);
+    ASSERT_EQ(rows.size(), due.size());
+    for (size_t i = 0; i < rows.size(); ++i) {
+      EXPECT_EQ(std::memcmp(rows[i].data(), due[i].data(), rows[i].size() * sizeof(float)), 0) << i;
+    }
+  }
+}
+
+// States on their way home must have arrived before their session's memory is freed, and the others must not
+// notice.
+TEST_F(StreamedStatesTest, CancelledSessionsLeaveTheOthersAlone) {
+  EngineOptions streamed = streaming_options();
+  streamed.link_limit = uint64_t{16} << 20;
+  const auto engine = load(streamed, {.state_half_sessions = 1});
+  const Rows due = forced_rows(*engine, ids(150), ids(6, 3));
+  for (int turn = 0; turn < 4; ++turn) {
+    std::vector<std::unique_ptr<BlockingSession>> cancelled;
+    for (int32_t i = 0; i < 6; ++i) {
+      cancelled.push_back(std::make_unique<BlockingSession>(*engine, open_prompt(ids(300, i))));
+    }
+    std::thread closing([&] {
+      for (auto& session : cancelled) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(5 + turn));
+        session->close();
+      }
+    });
+    const Rows rows = forced_rows(*engine, ids(150), ids(6, 3));
+    closing.join();
     ASSERT_EQ(rows.size(), due.size());
     for (size_t i = 0; i < rows.size(); ++i) {
       EXPECT_EQ(std::memcmp(rows[i].data(), due[i].data(), rows[i].size() * sizeof(float)), 0) << i;
