@@ -12,7 +12,8 @@ std::unique_ptr<Ops> make_ops(Device& device, const OpsOptions& options) {
 }
 
 Math default_math(const Device& device, KernelFamily family) {
-  const bool may_round = family == KernelFamily::automatic || family == KernelFamily::mma;
+  const bool may_round =
+      family == KernelFamily::automatic || family == KernelFamily::mma || family == KernelFamily::dp4a;
   const DeviceInfo info = device.info();
   return info.kind == DeviceKind::cuda && may_round && cuda_has_fast_math(info) ? Math::fast : Math::exact;
 }

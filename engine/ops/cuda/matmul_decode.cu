@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "engine/device/cuda/cuda_check.h"
+#include "engine/ops/cuda/output_tile.cuh"
 #include "engine/ops/cuda/packed_load.cuh"
 #include "engine/ops/cuda/split.cuh"
 
@@ -83,9 +84,7 @@ __global__ void __launch_bounds__(kThreadsOfSplits)
 #pragma unroll
     for (int split = 0; split < kSplits; ++split) total += partial[split][i][r];
     if constexpr (Load::kRowScale) total *= Load::row_scale(data, r);
-    if (product.bias != nullptr) total += product.bias[out_row];
-    float* y = product.y + (first_row + i) * product.y_stride + out_row;
-    *y = product.add_to_y ? *y + total : total;
+    store_output(product, first_row + i, out_row, total);
   }
 }
 

@@ -1,8 +1,5 @@
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include "engine/device/cuda/cuda_check.h"
-#include "engine/ops/cuda/kernels.h"
+#include "engine/ops/cuda/attention.cuh"
 
 // Attention over pages of kKvTile positions. A block takes one head of one row and walks the pages in
 // ascending order; each page's (max, sum, acc) starts from empty and is folded in when it is complete (Dao et
@@ -15,9 +12,6 @@ namespace {
 
 constexpr int kThreads = 128;
 
-__device__ inline float to_float(float value) { return value; }
-__device__ inline float to_float(__half value) { return __half2float(value); }
-__device__ inline float to_float(__nv_bfloat16 value) { return __bfloat162float(value); }
 __device__ inline void store(float value, float* at) { *at = value; }
 __device__ inline void store(float value, __half* at) { *at = __float2half_rn(value); }
 __device__ inline void store(float value, __nv_bfloat16* at) { *at = __float2bfloat16_rn(value); }
@@ -71,26 +65,6 @@ __device__ inline float dot(const float* q, const T* k, int64_t dim) {
     sum = fmaf(q[d + 1], to_float(k[d + 1]), sum);
   }
   return sum;
-}
-
-// What a row has to do in this launch.
-struct Span {
-  int64_t first;  // tiles [first, last]
-  int64_t last;
-  bool starts;  // with the row's first tile
-  bool ends;    // with its last
-};
-
-__device__ inline int64_t first_seen(int64_t position, int64_t window) {
-  return window > 0 && position >= window ? position - window + 1 : 0;
-}
-
-__device__ inline Span span_of(const KvRow& row, int64_t window) {
-  const int64_t first = first_seen(row.position, window) / kKvTile, last = row.position / kKvTile;
-  return {.first = max(first, row.first_page),
-          .last = min(last, row.end_page - 1),
-          .starts = first >= row.first_page,
-          .ends = last < row.end_page};
 }
 
 // A thread's share of one (row, head): thread (part, lane) sums every parts-th key of a tile for d = lane
@@ -195,8 +169,8 @@ template <typename T>
 __global__ void __launch_bounds__(kThreads) attention_kernel(AttentionView args, KvRows rows) {
   __shared__ Scratch scratch;
   const KvRow row = rows.rows[blockIdx.x];
-  const Span span = span_of(row, args.window);
-  if (span.first > span.last) return;
+  const Span span = span_of(row.position, row.first_page, row.end_page, args.window);
+  if (span.empty()) return;
   const int64_t head = blockIdx.y;
   const int64_t dim = args.kv.head_dim;
   const Lane at(dim);
@@ -225,13 +199,6 @@ __global__ void __launch_bounds__(kThreads) attention_kernel(AttentionView args,
   }
 }
 
-template <typename Call>
-void with_kv_type(DType type, const Call& call) {
-  if (type == DType::f16) return call(__half{});
-  if (type == DType::bf16) return call(__nv_bfloat16{});
-  call(0.0f);
-}
-
 }  // namespace
 
 void launch_kv_append(cudaStream_t stream, const KvAppendView& args, const KvRows& rows) {
@@ -243,7 +210,7 @@ void launch_kv_append(cudaStream_t stream, const KvAppendView& args, const KvRow
   CUDA_CHECK(cudaGetLastError());
 }
 
-void launch_attention(cudaStream_t stream, const AttentionView& args, const KvRows& rows) {
+void launch_attention_decode(cudaStream_t stream, const AttentionView& args, const KvRows& rows) {
   const dim3 grid(static_cast<unsigned>(rows.count), static_cast<unsigned>(args.heads));
   with_kv_type(args.kv.type,
                [&]<typename T>(T) { attention_kernel<T><<<grid, kThreads, 0, stream>>>(args, rows); });
