@@ -64,10 +64,9 @@ __device__ inline bool needs_mask(const QueryTile& tile, int64_t key, int64_t wi
 // The addresses of a block's pages, in memory of the host: each is asked for a page ahead of its use.
 class PageWalk {
  public:
-  __device__ PageWalk(const QueryTiles& tiles, const QueryTile& tile, const Span& span)
-      : pages_(tiles.pages + tile.pages_begin - tile.first_page),
-        last_(span.last),
-        next_(pages_[span.first]) {}
+  // pages: of page 0 of the session on.
+  __device__ PageWalk(std::byte* const* pages, const Span& span)
+      : pages_(pages), last_(span.last), next_(pages[span.first]) {}
   __device__ const std::byte* at(int64_t page) {
     const std::byte* current = next_;
     if (page < last_) next_ = pages_[page + 1];

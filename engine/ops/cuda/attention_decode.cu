@@ -1,220 +1,250 @@
 #include "engine/device/cuda/cuda_check.h"
 #include "engine/ops/cuda/attention.cuh"
 
-// Attention over pages of kKvTile positions. A block takes one head of one row and walks the pages in
-// ascending order; each page's (max, sum, acc) starts from empty and is folded in when it is complete (Dao et
-// al. 2022; Milakov and Gimelshein 2018). What a thread adds, and in which order, depends on the key's place
-// in its page only, so a row's bits do not depend on how the prompt was cut or on what else is in the pass.
+// Attention of decode rows over pages of kKvTile positions. A block takes one head of one row and walks the
+// pages in ascending order; each page's (max, sum, acc) starts from empty and is folded in when it is
+// complete (Dao et al. 2022; Milakov and Gimelshein 2018). Within a page each warp takes its run of keys by
+// itself, some lanes a key, and the warps' results are merged in ascending order. What a thread adds, and in
+// which order, depends on the key's place in its page only, so a row's bits do not depend on how the prompt
+// was cut or on what else is in the pass.
 
 namespace ete::cuda {
 
 namespace {
 
-constexpr int kThreads = 128;
+constexpr int kWarps = 16;
+constexpr int kThreads = kWarps * 32;
+constexpr int kKeysOfWarp = static_cast<int>(kKvTile) / kWarps;
+constexpr unsigned kWholeWarp = 0xffffffffu;
+static_assert(kThreads >= kMaxHeadDim, "a thread for each column of the result");
 
-__device__ inline void store(float value, float* at) { *at = value; }
-__device__ inline void store(float value, __half* at) { *at = __float2half_rn(value); }
-__device__ inline void store(float value, __nv_bfloat16* at) { *at = __float2bfloat16_rn(value); }
-
-template <typename T>
-__global__ void kv_append_kernel(KvAppendView args, KvRows rows) {
-  const KvRow row = rows.rows[blockIdx.y];
-  const int64_t width = args.kv.kv_heads * args.kv.head_dim;
-  const int64_t column = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (column >= width) return;
-  const int64_t head = column / args.kv.head_dim, d = column % args.kv.head_dim;
-  std::byte* const* pages = rows.pages + row.pages_begin - row.first_page;
-  T* page = reinterpret_cast<T*>(pages[row.position / kKvTile]);
-  T* k = page + (head * kKvTile + row.position % kKvTile) * args.kv.head_dim + d;
-  T* v = k + width * kKvTile;
-  store(args.k[row.row * args.k_stride + column], k);
-  store(args.v[row.row * args.v_stride + column], v);
-}
-
-template <int kWidth>
-__device__ inline float reduce_sum(float value, float* shared) {
-  shared[threadIdx.x] = value;
-  __syncthreads();
-  for (int width = kWidth / 2; width > 0; width /= 2) {
-    if (threadIdx.x < width) shared[threadIdx.x] += shared[threadIdx.x + width];
-    __syncthreads();
-  }
-  const float sum = shared[0];
-  __syncthreads();
-  return sum;
-}
-
-template <int kWidth>
-__device__ inline float reduce_max(float value, float* shared) {
-  shared[threadIdx.x] = value;
-  __syncthreads();
-  for (int width = kWidth / 2; width > 0; width /= 2) {
-    if (threadIdx.x < width) shared[threadIdx.x] = fmaxf(shared[threadIdx.x], shared[threadIdx.x + width]);
-    __syncthreads();
-  }
-  const float max = shared[0];
-  __syncthreads();
-  return max;
-}
-
-template <typename T>
-__device__ inline float dot(const float* q, const T* k, int64_t dim) {
-  float sum = 0;
-  for (int64_t d = 0; d < dim; d += 2) {
-    sum = fmaf(q[d], to_float(k[d]), sum);
-    sum = fmaf(q[d + 1], to_float(k[d + 1]), sum);
-  }
-  return sum;
-}
-
-// A thread's share of one (row, head): thread (part, lane) sums every parts-th key of a tile for d = lane
-// and, where a head is wider than the block, d = lane + kThreads. The threads of part 0 hold the softmax.
-struct Lane {
-  int64_t dim;
-  int64_t lanes;
-  int64_t parts;
-  int64_t part;
-  int64_t lane;
-  bool two;
-  __device__ explicit Lane(int64_t head_dim)
-      : dim(head_dim),
-        lanes(head_dim < kThreads ? head_dim : kThreads),
-        parts(kThreads / lanes),
-        part(threadIdx.x / lanes),
-        lane(threadIdx.x % lanes),
-        two(lane + kThreads < head_dim) {}
+// kLanes lanes hold one key's columns, kVector at a time, kVectors times.
+template <int kVectorOf, int kLanesOf, int kVectorsOf>
+struct Lanes {
+  static constexpr int kVector = kVectorOf;
+  static constexpr int kLanes = kLanesOf;
+  static constexpr int kVectors = kVectorsOf;
+  static constexpr int kSteps = kKeysOfWarp * kLanes / 32;  // of 32 / kLanes keys
 };
 
-struct Softmax {
+template <int kBytes>
+struct BytesOf;
+template <>
+struct BytesOf<4> {
+  using Type = uint32_t;
+};
+template <>
+struct BytesOf<8> {
+  using Type = uint2;
+};
+template <>
+struct BytesOf<16> {
+  using Type = uint4;
+};
+
+// kVector columns as floats, by loads of up to 16 bytes.
+template <int kVector, typename T>
+__device__ inline void load_vector(const T* from, float (&to)[kVector]) {
+  constexpr int kBytes =
+      kVector * static_cast<int>(sizeof(T)) < 16 ? kVector * static_cast<int>(sizeof(T)) : 16;
+  constexpr int kOfLoad = kBytes / static_cast<int>(sizeof(T));
+  using Bytes = typename BytesOf<kBytes>::Type;
+#pragma unroll
+  for (int i = 0; i < kVector; i += kOfLoad) {
+    const Bytes bytes = __ldg(reinterpret_cast<const Bytes*>(from + i));
+    const T* values = reinterpret_cast<const T*>(&bytes);
+#pragma unroll
+    for (int j = 0; j < kOfLoad; ++j) to[i + j] = to_float(values[j]);
+  }
+}
+
+// One warp's keys of a page: its maximum, a lane's sum of weights, and acc of the lane's columns.
+template <typename Shape>
+struct Part {
   float max = -INFINITY;
   float sum = 0;
-  float acc[2] = {};  // d = lane, lane + kThreads
-
-  __device__ void fold(float tile_max, float tile_sum, float tile_acc0, float tile_acc1) {
-    const float merged = fmaxf(max, tile_max);
-    const float old_scale = max == -INFINITY ? 0.0f : expf(max - merged);
-    const float tile_scale = expf(tile_max - merged);
-    acc[0] = acc[0] * old_scale + tile_acc0 * tile_scale;
-    acc[1] = acc[1] * old_scale + tile_acc1 * tile_scale;
-    sum = sum * old_scale + tile_sum * tile_scale;
-    max = merged;
-  }
-  __device__ void load(const float* state /*[dim + 2]*/, const Lane& at) {
-    max = state[0];
-    sum = state[1];
-    acc[0] = state[2 + at.lane];
-    if (at.two) acc[1] = state[2 + at.lane + kThreads];
-  }
-  __device__ void store(float* state /*[dim + 2]*/, const Lane& at) const {
-    if (at.lane == 0) {
-      state[0] = max;
-      state[1] = sum;
-    }
-    state[2 + at.lane] = acc[0];
-    if (at.two) state[2 + at.lane + kThreads] = acc[1];
-  }
-  __device__ void finish(float* out /*[dim]*/, const Lane& at) const {
-    out[at.lane] = acc[0] / sum;
-    if (at.two) out[at.lane + kThreads] = acc[1] / sum;
-  }
+  float acc[Shape::kVectors][Shape::kVector] = {};
 };
 
-struct Scratch {
-  float q[kMaxHeadDim];
-  float scores[kKvTile];
-  float reduced[kThreads];
-  float accs[2 * kThreads];
-};
-
-// Keys [begin, end) of one tile: k and v are [kKvTile, dim].
-template <typename T>
-__device__ void attend_tile(const T* k, const T* v, int64_t begin, int64_t end, float scale, const Lane& at,
-                            Scratch& scratch, Softmax* softmax) {
-  float* scores = scratch.scores;
-  float tile_max = -INFINITY;
-  for (int64_t j = threadIdx.x; j < end; j += kThreads) {
-    if (j < begin) continue;
-    scores[j] = dot(scratch.q, k + j * at.dim, at.dim) * scale;
-    tile_max = fmaxf(tile_max, scores[j]);
-  }
-  tile_max = reduce_max<kThreads>(tile_max, scratch.reduced);
-  float tile_sum = 0;
-  for (int64_t j = threadIdx.x; j < end; j += kThreads) {
-    if (j < begin) continue;
-    scores[j] = expf(scores[j] - tile_max);
-    tile_sum += scores[j];
-  }
-  tile_sum = reduce_sum<kThreads>(tile_sum, scratch.reduced);
-
-  float acc0 = 0, acc1 = 0;
-  if (at.part < at.parts) {
-    for (int64_t j = at.part; j < end; j += at.parts) {
-      if (j < begin) continue;
-      acc0 = fmaf(scores[j], to_float(v[j * at.dim + at.lane]), acc0);
-      if (at.two) acc1 = fmaf(scores[j], to_float(v[j * at.dim + at.lane + kThreads]), acc1);
-    }
-  }
-  scratch.accs[threadIdx.x] = acc0;
-  scratch.accs[threadIdx.x + kThreads] = acc1;
-  __syncthreads();
-  if (at.part == 0) {
-    float tile_acc = 0;
-    for (int64_t p = 0; p < at.parts; ++p) tile_acc += scratch.accs[p * at.lanes + at.lane];
-    softmax->fold(tile_max, tile_sum, tile_acc, scratch.accs[at.lane + kThreads]);
-  }
-  __syncthreads();
+__device__ inline float scale_of(float max, float merged) {
+  return max == -INFINITY ? 0.0f : expf(max - merged);
 }
 
-template <typename T>
+// Columns of q that a lane multiplies, zeros past head_dim.
+template <typename Shape>
+struct Columns {
+  int64_t dim;
+  int lane;  // of a key's
+  float q[Shape::kVectors][Shape::kVector];
+
+  __device__ Columns(const float* from /*[dim]*/, int64_t head_dim)
+      : dim(head_dim), lane(static_cast<int>(threadIdx.x) % Shape::kLanes) {
+#pragma unroll
+    for (int i = 0; i < Shape::kVectors; ++i) {
+#pragma unroll
+      for (int j = 0; j < Shape::kVector; ++j) q[i][j] = exists(i) ? from[first(i) + j] : 0.0f;
+    }
+  }
+  __device__ int first(int i) const { return (i * Shape::kLanes + lane) * Shape::kVector; }
+  __device__ bool exists(int i) const { return first(i) < dim; }
+};
+
+// Keys [begin, end) of a page, of which this warp's are [kKeysOfWarp * warp, + kKeysOfWarp). What a row does
+// not see is not read: it may be no number.
+template <typename T, typename Shape>
+__device__ inline void attend_keys(const T* k /*[kKvTile, dim]*/, const T* v /*[kKvTile, dim]*/, int begin,
+                                   int end, float scale, const Columns<Shape>& at, Part<Shape>* part) {
+  constexpr int kAtOnce = 32 / Shape::kLanes;
+  const int first =
+      static_cast<int>(threadIdx.x) / 32 * kKeysOfWarp + static_cast<int>(threadIdx.x) % 32 / Shape::kLanes;
+  float score[Shape::kSteps];
+#pragma unroll
+  for (int step = 0; step < Shape::kSteps; ++step) {
+    const int key = first + step * kAtOnce;
+    const bool seen = key >= begin && key < end;
+    float dot = 0;
+#pragma unroll
+    for (int i = 0; i < Shape::kVectors; ++i) {
+      float values[Shape::kVector] = {};
+      if (seen && at.exists(i)) load_vector(k + key * at.dim + at.first(i), values);
+#pragma unroll
+      for (int j = 0; j < Shape::kVector; ++j) dot = fmaf(at.q[i][j], values[j], dot);
+    }
+    for (int width = Shape::kLanes / 2; width > 0; width /= 2) dot += __shfl_xor_sync(kWholeWarp, dot, width);
+    score[step] = seen ? dot * scale : -INFINITY;
+    part->max = fmaxf(part->max, score[step]);
+  }
+  for (int width = 16; width >= Shape::kLanes; width /= 2) {
+    part->max = fmaxf(part->max, __shfl_xor_sync(kWholeWarp, part->max, width));
+  }
+  const float from = part->max == -INFINITY ? 0.0f : part->max;  // NaN has no maximum
+#pragma unroll
+  for (int step = 0; step < Shape::kSteps; ++step) {
+    const int key = first + step * kAtOnce;
+    const bool seen = key >= begin && key < end;
+    const float weight = seen ? expf(score[step] - from) : 0.0f;
+    part->sum += weight;
+#pragma unroll
+    for (int i = 0; i < Shape::kVectors; ++i) {
+      float values[Shape::kVector] = {};
+      if (seen && at.exists(i)) load_vector(v + key * at.dim + at.first(i), values);
+#pragma unroll
+      for (int j = 0; j < Shape::kVector; ++j) part->acc[i][j] = fmaf(weight, values[j], part->acc[i][j]);
+    }
+  }
+}
+
+struct Parts {
+  float max[kWarps];
+  float sum[kWarps];
+  float acc[kWarps][kMaxHeadDim];
+};
+
+// The lanes of a warp that hold the same columns add up; one of them stores.
+template <typename Shape>
+__device__ inline void store_part(const Columns<Shape>& at, Part<Shape>* part, Parts* parts) {
+  const int warp = threadIdx.x / 32;
+  for (int width = 16; width >= Shape::kLanes; width /= 2) {
+    part->sum += __shfl_xor_sync(kWholeWarp, part->sum, width);
+#pragma unroll
+    for (int i = 0; i < Shape::kVectors; ++i) {
+#pragma unroll
+      for (int j = 0; j < Shape::kVector; ++j) {
+        part->acc[i][j] += __shfl_xor_sync(kWholeWarp, part->acc[i][j], width);
+      }
+    }
+  }
+  if (threadIdx.x % 32 >= Shape::kLanes) return;
+  if (at.lane == 0) {
+    parts->max[warp] = part->max;
+    parts->sum[warp] = part->sum;
+  }
+#pragma unroll
+  for (int i = 0; i < Shape::kVectors; ++i) {
+    if (!at.exists(i)) continue;
+#pragma unroll
+    for (int j = 0; j < Shape::kVector; ++j) parts->acc[warp][at.first(i) + j] = part->acc[i][j];
+  }
+}
+
+// A row's softmax: thread d holds column d.
+struct Total {
+  float max = -INFINITY;
+  float sum = 0;
+  float acc = 0;
+
+  // Merges the warps' parts of a page, then folds in the page.
+  __device__ void fold(const Parts& parts, int d) {
+    float page_max = -INFINITY, page_sum = 0, page_acc = 0;
+    for (int warp = 0; warp < kWarps; ++warp) page_max = fmaxf(page_max, parts.max[warp]);
+    for (int warp = 0; warp < kWarps; ++warp) {
+      const float scale = scale_of(parts.max[warp], page_max);
+      page_sum += parts.sum[warp] * scale;
+      page_acc += parts.acc[warp][d] * scale;
+    }
+    const float merged = fmaxf(max, page_max);
+    const float old_scale = scale_of(max, merged), page_scale = scale_of(page_max, merged);
+    acc = acc * old_scale + page_acc * page_scale;
+    sum = sum * old_scale + page_sum * page_scale;
+    max = merged;
+  }
+};
+
+template <typename T, typename Shape>
 __global__ void __launch_bounds__(kThreads) attention_kernel(AttentionView args, KvRows rows) {
-  __shared__ Scratch scratch;
-  const KvRow row = rows.rows[blockIdx.x];
+  __shared__ Parts parts[2];
+  const KvRow row = rows.rows[blockIdx.y];
   const Span span = span_of(row.position, row.first_page, row.end_page, args.window);
   if (span.empty()) return;
-  const int64_t head = blockIdx.y;
-  const int64_t dim = args.kv.head_dim;
-  const Lane at(dim);
-  const float* q = args.q + row.row * args.q_stride + head * dim;
-  for (int64_t d = threadIdx.x; d < dim; d += kThreads) scratch.q[d] = q[d];
-  __syncthreads();
-
+  const int64_t head = blockIdx.x, dim = args.kv.head_dim;
+  const int d = threadIdx.x;
+  const Columns<Shape> at(args.q + row.row * args.q_stride + head * dim, dim);
   float* state = args.state + (row.row * args.heads + head) * (dim + 2);
-  Softmax softmax;
-  if (!span.starts && at.part == 0) softmax.load(state, at);
+  Total total;
+  if (!span.starts && d < dim) total = {state[0], state[1], state[2 + d]};
+
   const int64_t first = first_seen(row.position, args.window);
-  const int64_t plane = kKvTile * dim;
   const int64_t kv_head = head / (args.heads / args.kv.kv_heads);
-  for (int64_t tile = span.first; tile <= span.last; ++tile) {
-    const std::byte* page = rows.pages[row.pages_begin + tile - row.first_page];
-    const T* k = reinterpret_cast<const T*>(page) + kv_head * plane;
-    const int64_t base = tile * kKvTile;
-    attend_tile(k, k + args.kv.kv_heads * plane, max(first - base, int64_t{0}),
-                min(row.position + 1 - base, kKvTile), args.scale, at, scratch, &softmax);
+  PageWalk pages(rows.pages + row.pages_begin - row.first_page, span);
+  for (int64_t page = span.first; page <= span.last; ++page) {
+    const T* k = reinterpret_cast<const T*>(pages.at(page)) + kv_head * kKvTile * dim;
+    const int64_t base = page * kKvTile;
+    Part<Shape> part;
+    attend_keys<T, Shape>(k, k + args.kv.kv_heads * kKvTile * dim,
+                          static_cast<int>(max(first - base, int64_t{0})),
+                          static_cast<int>(min(row.position + 1 - base, kKvTile)), args.scale, at, &part);
+    store_part(at, &part, &parts[page % 2]);
+    __syncthreads();  // the next page's parts lie elsewhere, those of the one after it behind its barrier
+    if (d < dim) total.fold(parts[page % 2], d);
   }
-  if (at.part != 0) return;
+  if (d >= dim) return;
   if (span.ends) {
-    softmax.finish(args.out + row.row * args.out_stride + head * dim, at);
-  } else {
-    softmax.store(state, at);
+    args.out[row.row * args.out_stride + head * dim + d] = total.acc / total.sum;
+    return;
   }
+  state[2 + d] = total.acc;
+  if (d == 0) {
+    state[0] = total.max;
+    state[1] = total.sum;
+  }
+}
+
+template <typename Shape>
+void launch(cudaStream_t stream, const AttentionView& args, const KvRows& rows) {
+  const dim3 grid(static_cast<unsigned>(args.heads), static_cast<unsigned>(rows.count));
+  with_kv_type(args.kv.type,
+               [&]<typename T>(T) { attention_kernel<T, Shape><<<grid, kThreads, 0, stream>>>(args, rows); });
+  CUDA_CHECK(cudaGetLastError());
 }
 
 }  // namespace
 
-void launch_kv_append(cudaStream_t stream, const KvAppendView& args, const KvRows& rows) {
-  const int64_t width = args.kv.kv_heads * args.kv.head_dim;
-  const dim3 grid(static_cast<unsigned>((width + kThreads - 1) / kThreads),
-                  static_cast<unsigned>(rows.count));
-  with_kv_type(args.kv.type,
-               [&]<typename T>(T) { kv_append_kernel<T><<<grid, kThreads, 0, stream>>>(args, rows); });
-  CUDA_CHECK(cudaGetLastError());
-}
-
 void launch_attention_decode(cudaStream_t stream, const AttentionView& args, const KvRows& rows) {
-  const dim3 grid(static_cast<unsigned>(rows.count), static_cast<unsigned>(args.heads));
-  with_kv_type(args.kv.type,
-               [&]<typename T>(T) { attention_kernel<T><<<grid, kThreads, 0, stream>>>(args, rows); });
-  CUDA_CHECK(cudaGetLastError());
+  const int64_t dim = args.kv.head_dim;
+  if (dim % 8 != 0) return launch<Lanes<2, 32, 4>>(stream, args, rows);
+  if (dim <= 64) return launch<Lanes<8, 8, 1>>(stream, args, rows);
+  if (dim <= 128) return launch<Lanes<8, 16, 1>>(stream, args, rows);
+  launch<Lanes<8, 32, 1>>(stream, args, rows);
 }
 
 }  // namespace ete::cuda

@@ -295,7 +295,7 @@ __global__ void __launch_bounds__(kThreads, kDim <= 128 ? 2 : 1)
   const Span span = span_of(tile, args.window);
   if (span.empty()) return;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, dim = static_cast<int>(args.kv.head_dim);
-  PageWalk pages(tiles, tile, span);
+  PageWalk pages(tiles.pages + tile.pages_begin - tile.first_page, span);
   Step<T, kKeys> step;
   step.open(span.first, args, tile, &pages);
   copy_step<T, kDim>(step, dim, 0, memory);

@@ -299,7 +299,7 @@ __global__ void __launch_bounds__(Shape<kDim>::kThreads, 3)
   Softmax<kDim> total;
   load_state<kDim>(args, tile, head, at, &total);
   const int64_t kv_head = head / (args.heads / args.kv.kv_heads);
-  PageWalk pages(tiles, tile, span);
+  PageWalk pages(tiles.pages + tile.pages_begin - tile.first_page, span);
   for (int64_t index = span.first; index <= span.last; ++index) {
     const T* k = reinterpret_cast<const T*>(pages.at(index)) + kv_head * kKvTile * dim;
     Softmax<kDim> page;

@@ -21,6 +21,11 @@ constexpr unsigned kThreadsOfSplits = kSplits * 16;  // a half-warp for each
 template <WeightFormat F>
 constexpr bool kFewThreads = PackedLoad<F>::kGroup >= 32;
 
+// Their decoding fills the registers.
+template <WeightFormat F>
+constexpr bool kIsGgml =
+    F == WeightFormat::q5_1 || F == WeightFormat::q4_k || F == WeightFormat::q5_k || F == WeightFormat::q6_k;
+
 template <int kGroup>
 __device__ inline void load_x(const float* x, int64_t first, int64_t cols, bool aligned,
                               float (&values)[kGroup]) {
@@ -44,7 +49,7 @@ __global__ void __launch_bounds__(kThreadsOfSplits)
     matmul_decode_kernel(MatmulShape shape, Products products, int64_t panel_bytes, int64_t groups) {
   using Load = PackedLoad<F>;
   constexpr int kGroup = Load::kGroup;
-  constexpr int kUnroll = kFewThreads<F> ? 4 : 2;
+  constexpr int kUnroll = kIsGgml<F> ? 1 : kFewThreads<F> ? 4 : 2;
   __shared__ float partial[kSplits][kRows][16];
 
   const int64_t panel = blockIdx.y;

@@ -1,5 +1,3 @@
-#include <type_traits>
-
 #include "engine/device/cuda/cuda_check.h"
 #include "engine/ops/cuda/fragment.cuh"
 #include "engine/ops/cuda/output_tile.cuh"
@@ -7,8 +5,8 @@
 
 // Products of Math::fast for decode rows, as fast as the weights can be read: int8 weights or nibbles times
 // int8 activations, a group of 32 columns at a time; each group's sum is exact, then scaled and added in f32.
-// A block computes one panel of 16 outputs. Its warps take stages of the panel's columns in turn, each warp
-// through a ring of its own in shared memory, which it fills while it computes; then the warps' sums are
+// A block computes a panel of 16 outputs or two. Its warps take stages of the panels' columns in turn, each
+// warp through a ring of its own in shared memory, which it fills while it computes; then the warps' sums are
 // added in ascending order. So an output's order of reduction depends on the number of columns only.
 
 namespace ete::cuda {
@@ -17,27 +15,20 @@ namespace {
 
 constexpr int kTile = QuantizedRows::kTile;
 
-// What a warp copies at once, and how many of these it has under way: 4 to 7 KB a warp keep the memory busy
-// with the blocks that fit an SM.
-struct DecodeOfBytes {
-  static constexpr int kSplits = 4;  // warps of a block
-  static constexpr int kChunks = 1;  // of a stage
-  static constexpr int kStages = 3;
-};
-struct DecodeOfNibbles {
-  static constexpr int kSplits = 4;
-  static constexpr int kChunks = 2;
-  static constexpr int kStages = 2;
-};
+// What a warp copies at once of each panel, and how many of these it has under way.
+constexpr int kSplits = 4;  // warps of a block
+constexpr int kStages = 2;
+template <WeightFormat F>
+constexpr int kChunks = PackedLoad<F>::kGroup == 32 ? 2 : 1;  // of a stage: 2 KB
 
-// A warp's ring over the stages of one panel that are its own: `split`, split + kSplits and so on.
-template <typename Load, typename Shape>
+// A warp's ring over the stages that are its own: `split`, split + kSplits and so on.
+template <WeightFormat F, int kPanels>
 struct WeightRing {
-  static constexpr int kStageBytes = Shape::kChunks * Load::kChunkBytes;
-  static constexpr int kBytes = Shape::kStages * kStageBytes;
+  static constexpr int kStageBytes = kChunks<F> * FragmentLoad<F>::kChunkBytes;
+  static constexpr int kBytes = kStages * kPanels * kStageBytes;
 
-  std::byte* ring;        // shared, [kStages][kStageBytes]
-  const std::byte* data;  // of the panel after its header
+  std::byte* ring;                 // shared, [kStages][kPanels][kStageBytes]
+  const std::byte* data[kPanels];  // after the panel's header
   int data_bytes;
   int lane;
 
@@ -46,67 +37,86 @@ struct WeightRing {
     const int begin = stage * kStageBytes;
     if (begin < data_bytes) {
 #pragma unroll
-      for (int i = 0; i < (kStageBytes + 511) / 512; ++i) {
-        const int at = i * 512 + lane * 16;
-        if (at < kStageBytes) {
-          const bool exists = begin + at < data_bytes;
-          copy_async(ring + slot * kStageBytes + at, data + (exists ? begin + at : 0), exists);
+      for (int p = 0; p < kPanels; ++p) {
+#pragma unroll
+        for (int i = 0; i < (kStageBytes + 511) / 512; ++i) {
+          const int at = i * 512 + lane * 16;
+          if (at < kStageBytes) {
+            const bool exists = begin + at < data_bytes;
+            copy_async(ring + (slot * kPanels + p) * kStageBytes + at, data[p] + (exists ? begin + at : 0),
+                       exists);
+          }
         }
       }
     }
     commit_copies();
   }
+  __device__ const std::byte* chunk(int slot, int panel, int index) const {
+    return ring + (slot * kPanels + panel) * kStageBytes + index * FragmentLoad<F>::kChunkBytes;
+  }
 };
 
-// x as the lanes of a warp read it.
-template <typename Load, int kTiles>
+// x as the lanes of a warp read it. Rows past m are zero and need not be read: x is most of what passes L2
+// where there are few of them.
+template <typename Load>
 struct ReaderOfX {
   const int8_t* q;
   const float* scale;
   const float* sum;
   int64_t groups;
+  int rows;  // from the lane's on
 
-  __device__ ReaderOfX(const QuantizedRows& x, int64_t first_tile, int lane) : groups(x.groups) {
+  __device__ ReaderOfX(const QuantizedRows& x, int64_t first_tile, int64_t m, int lane) : groups(x.groups) {
     const int64_t cell = first_tile * x.groups * kTile;
     q = x.q + cell * 32 + lane * 8;
     scale = x.scale + cell + lane % 4 * 2;
     sum = x.sum + cell + lane % 4 * 2;
+    rows = static_cast<int>(m - first_tile * kTile) - lane / 4;
   }
   __device__ void load(int tile, int64_t group, GroupOfX* out) const {
     const int64_t cell = (tile * groups + group) * kTile;
-    out->q = __ldg(reinterpret_cast<const uint2*>(q + cell * 32));
+    out->q = tile * kTile < rows ? __ldg(reinterpret_cast<const uint2*>(q + cell * 32)) : uint2{};
     out->scale = __ldg(reinterpret_cast<const float2*>(scale + cell));
     if constexpr (Load::kHasMinimum) out->sum = __ldg(reinterpret_cast<const float2*>(sum + cell));
   }
 };
 
-// One chunk of weights in shared memory; x is asked for before the weights are waited for.
-template <typename Load, int kTiles, typename Wait>
-__device__ inline void multiply_chunk(const ReaderOfX<Load, kTiles>& x, const std::byte* chunk,
-                                      int64_t first_group, int lane, const Wait& wait,
-                                      float (&acc)[kTiles][4]) {
+// A stage of weights in shared memory; x is asked for before the weights are waited for.
+template <WeightFormat F, int kPanels, int kTiles>
+__device__ inline void multiply_stage(const ReaderOfX<FragmentLoad<F>>& x, const WeightRing<F, kPanels>& ring,
+                                      int slot, int stage, float (&acc)[kPanels][kTiles][4]) {
+  using Load = FragmentLoad<F>;
   constexpr int kAhead = kTiles <= 2 ? kChunkGroups : 2;  // groups of x in registers
 #pragma unroll
-  for (int begin = 0; begin < kChunkGroups; begin += kAhead) {
+  for (int begin = 0; begin < kChunks<F> * kChunkGroups; begin += kAhead) {
     GroupOfX at[kAhead][kTiles];
 #pragma unroll
     for (int u = 0; u < kAhead; ++u) {
 #pragma unroll
-      for (int i = 0; i < kTiles; ++i) x.load(i, first_group + begin + u, &at[u][i]);
+      for (int i = 0; i < kTiles; ++i) {
+        x.load(i, static_cast<int64_t>(stage) * kChunks<F> * kChunkGroups + begin + u, &at[u][i]);
+      }
     }
-    if (begin == 0) wait();
+    if (begin == 0) {
+      wait_for_copies<kStages - 1>();
+      __syncwarp();
+    }
 #pragma unroll
     for (int u = 0; u < kAhead; ++u) {
-      Fragment w;
-      Load::load(chunk, begin + u, lane, &w);
 #pragma unroll
-      for (int i = 0; i < kTiles; ++i) accumulate_group<Load>(w, at[u][i], acc[i]);
+      for (int p = 0; p < kPanels; ++p) {
+        Fragment w;
+        Load::load(ring.chunk(slot, p, (begin + u) / kChunkGroups), (begin + u) % kChunkGroups, ring.lane,
+                   &w);
+#pragma unroll
+        for (int i = 0; i < kTiles; ++i) accumulate_group<Load>(w, at[u][i], acc[p][i]);
+      }
     }
   }
 }
 
-// partial: shared, [split][kPitch floats]: [kTiles * 4][32] of each warp.
-template <typename Load, int kTiles, int kSplits>
+// partial: shared, [kSplits][pitch]: [kTiles * 4][32] of each warp.
+template <typename Load, int kTiles>
 __device__ inline void add_and_store(const float* partial, int pitch, const std::byte* panel,
                                      const Product& product, int64_t first_output, int64_t first_row,
                                      int64_t m) {
@@ -123,61 +133,59 @@ __device__ inline void add_and_store(const float* partial, int pitch, const std:
   }
 }
 
-template <WeightFormat F, int kTiles, typename Shape>
-__global__ void __launch_bounds__(Shape::kSplits * 32)
+template <WeightFormat F, int kPanels, int kTiles>
+__global__ void __launch_bounds__(kSplits * 32)
     decode_kernel(QuantizedRows x, int64_t m, Products products, int panel_bytes) {
   using Load = FragmentLoad<F>;
-  using Ring = WeightRing<Load, Shape>;
-  static_assert(Ring::kBytes >= kTiles * 4 * 32 * 4, "a warp's sums replace its ring");
-  __shared__ __align__(128) std::byte rings[Shape::kSplits][Ring::kBytes];
+  using Ring = WeightRing<F, kPanels>;
+  constexpr int kSums = kPanels * kTiles * 4;
+  static_assert(Ring::kBytes >= kSums * 32 * 4, "a warp's sums replace its ring");
+  __shared__ __align__(128) std::byte rings[kSplits][Ring::kBytes];
 
-  const int64_t panel = blockIdx.y;
-  const Product& product = products.product[product_of(products, panel)];
-  const int64_t local_panel = panel - (product.panel_end - (product.rows + 15) / 16);
-  const std::byte* data = product.panels + local_panel * panel_bytes;
+  const OutputTile tile = tile_of<kPanels * 16>(products, blockIdx.y);
+  const Product& product = *tile.product;
+  const std::byte* data = product.panels + tile.first_panel * panel_bytes;
+  const bool whole =
+      tile.first_panel + kPanels <= (product.rows + 15) / 16;  // else the first panel stands in
   const int split = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const Ring ring{rings[split], data + Load::kHeaderBytes, panel_bytes - Load::kHeaderBytes, lane};
+  Ring ring{rings[split], {}, panel_bytes - Load::kHeaderBytes, lane};
 #pragma unroll
-  for (int slot = 0; slot < Shape::kStages; ++slot) ring.fill(slot, split + slot * Shape::kSplits);
+  for (int p = 0; p < kPanels; ++p) ring.data[p] = data + (whole ? p : 0) * panel_bytes + Load::kHeaderBytes;
+#pragma unroll
+  for (int slot = 0; slot < kStages; ++slot) ring.fill(slot, split + slot * kSplits);
   wait_for_previous_kernel();
 
   const int64_t first_tile = static_cast<int64_t>(blockIdx.x) * kTiles;
-  const ReaderOfX<Load, kTiles> reader(x, first_tile, lane);
-  float acc[kTiles][4] = {};
+  const ReaderOfX<Load> reader(x, first_tile, m, lane);
+  float acc[kPanels][kTiles][4] = {};
   int slot = 0;
-  for (int stage = split; stage * Ring::kStageBytes < ring.data_bytes; stage += Shape::kSplits) {
-#pragma unroll
-    for (int chunk = 0; chunk < Shape::kChunks; ++chunk) {
-      multiply_chunk<Load, kTiles>(
-          reader, ring.ring + slot * Ring::kStageBytes + chunk * Load::kChunkBytes,
-          static_cast<int64_t>(stage * Shape::kChunks + chunk) * kChunkGroups, lane,
-          [chunk] {
-            if (chunk > 0) return;
-            wait_for_copies<Shape::kStages - 1>();
-            __syncwarp();
-          },
-          acc);
-    }
+  for (int stage = split; stage * Ring::kStageBytes < ring.data_bytes; stage += kSplits) {
+    multiply_stage<F, kPanels, kTiles>(reader, ring, slot, stage, acc);
     __syncwarp();
-    ring.fill(slot, stage + Shape::kStages * Shape::kSplits);
-    slot = slot + 1 == Shape::kStages ? 0 : slot + 1;
+    ring.fill(slot, stage + kStages * kSplits);
+    slot = slot + 1 == kStages ? 0 : slot + 1;
   }
   wait_for_copies<0>();
   __syncwarp();
   float* partial = reinterpret_cast<float*>(rings[split]);
 #pragma unroll
-  for (int i = 0; i < kTiles * 4; ++i) partial[i * 32 + lane] = acc[i / 4][i % 4];
+  for (int i = 0; i < kSums; ++i) partial[i * 32 + lane] = acc[i / (kTiles * 4)][i / 4 % kTiles][i % 4];
   __syncthreads();
-  add_and_store<Load, kTiles, Shape::kSplits>(reinterpret_cast<const float*>(rings), Ring::kBytes / 4, data,
-                                              product, local_panel * 16, first_tile * kTile, m);
+#pragma unroll
+  for (int p = 0; p < kPanels; ++p) {
+    if (p > 0 && !whole) break;
+    add_and_store<Load, kTiles>(reinterpret_cast<const float*>(rings) + p * kTiles * 4 * 32, Ring::kBytes / 4,
+                                data + p * panel_bytes, product, (tile.first_panel + p) * 16,
+                                first_tile * kTile, m);
+  }
 }
 
-template <WeightFormat F, int kTiles, typename Shape>
+template <WeightFormat F, int kPanels, int kTiles>
 void launch(cudaStream_t stream, const QuantizedRows& x, const MatmulShape& shape, const Products& products) {
-  const int64_t panels = products.product[products.count - 1].panel_end;
   const int64_t rows = kTiles * kTile;
-  const dim3 grid(static_cast<unsigned>((shape.m + rows - 1) / rows), static_cast<unsigned>(panels));
-  launch_overlapping(stream, grid, Shape::kSplits * 32, decode_kernel<F, kTiles, Shape>, x, shape.m, products,
+  const dim3 grid(static_cast<unsigned>((shape.m + rows - 1) / rows),
+                  static_cast<unsigned>(tiles_of<kPanels * 16>(products)));
+  launch_overlapping(stream, grid, kSplits * 32, decode_kernel<F, kPanels, kTiles>, x, shape.m, products,
                      static_cast<int>(panel_bytes(F, shape.cols)));
 }
 
@@ -186,11 +194,9 @@ void launch(cudaStream_t stream, const QuantizedRows& x, const MatmulShape& shap
 void launch_matmul_mma_decode(cudaStream_t stream, WeightFormat format, const QuantizedRows& x,
                               const MatmulShape& shape, const Products& products) {
   with_fragments(format, [&]<WeightFormat F>() {
-    constexpr bool kBytes = F == WeightFormat::w8_row || F == WeightFormat::w8_g32;
-    using Shape = std::conditional_t<kBytes, DecodeOfBytes, DecodeOfNibbles>;
-    if (shape.m <= kTile) return launch<F, 1, Shape>(stream, x, shape, products);
-    if (shape.m <= 2 * kTile) return launch<F, 2, Shape>(stream, x, shape, products);
-    launch<F, 4, Shape>(stream, x, shape, products);
+    if (shape.m <= kTile) return launch<F, 1, 1>(stream, x, shape, products);
+    if (shape.m <= 2 * kTile) return launch<F, 2, 2>(stream, x, shape, products);
+    launch<F, 2, 4>(stream, x, shape, products);
   });
 }
 

@@ -31,6 +31,8 @@ __device__ inline float4 four_of(const MatmulShape& shape, int64_t row, int64_t 
 
 // Eight lanes take a group, four columns each. Rows past m are zero, so that kernels may compute whole tiles.
 __global__ void __launch_bounds__(kThreads) quantize_kernel(MatmulShape shape, QuantizedRows out) {
+  // What runs before may write x and still reads what the last call left in `out`.
+  wait_for_previous_kernel();
   let_next_kernel_start();
   const int lane = threadIdx.x % kLanes;
   const int64_t group = static_cast<int64_t>(blockIdx.x) * kGroupsPerBlock + threadIdx.x / kLanes;
@@ -107,8 +109,7 @@ QuantizedRows QuantizedRows::at(std::byte* memory, RowKind kind, int64_t m, int6
 void launch_quantize(cudaStream_t stream, const MatmulShape& shape, const QuantizedRows& out) {
   const dim3 grid(static_cast<unsigned>((out.groups + kGroupsPerBlock - 1) / kGroupsPerBlock),
                   static_cast<unsigned>(out.tiles * kTile));
-  quantize_kernel<<<grid, kThreads, 0, stream>>>(shape, out);
-  CUDA_CHECK(cudaGetLastError());
+  launch_overlapping(stream, grid, kThreads, quantize_kernel, shape, out);
 }
 
 }  // namespace ete::cuda
