@@ -239,9 +239,10 @@ void CudaOps::matmul(Stream& stream, RowKind kind, const float* x, int64_t x_str
   if (outputs.empty()) return;
   const cuda::MatmulShape shape{.x = x, .x_stride = x_stride, .m = m, .cols = outputs.front().w.cols};
   const auto rounds = [this](WeightFormat format) { return fast_ && cuda::has_integer_products(format); };
+  const bool by_kernel = family_ == KernelFamily::mma && kind == RowKind::decode && cuda::rounds_its_row(m);
   cuda::QuantizedRows rounded;
-  if (std::any_of(outputs.begin(), outputs.end(),
-                  [&](const MatmulOutput& output) { return rounds(output.w.format); })) {
+  if (!by_kernel && std::any_of(outputs.begin(), outputs.end(),
+                                [&](const MatmulOutput& output) { return rounds(output.w.format); })) {
     rounded = quantize(stream, kind, shape);
   }
   for (size_t first = 0; first < outputs.size();) {

@@ -60,7 +60,8 @@ struct QuantizedRows {
 void launch_quantize(cudaStream_t stream, const MatmulShape& shape, const QuantizedRows& out);
 
 bool has_integer_products(WeightFormat format);
-// On tensor cores, from sm_80 on.
+// On tensor cores, from sm_80 on. Decode products of one row round it themselves: they need no QuantizedRows.
+bool rounds_its_row(int64_t m);
 void launch_matmul_mma_decode(cudaStream_t stream, WeightFormat format, const QuantizedRows& x,
                               const MatmulShape& shape, const Products& products);
 void launch_matmul_mma_prefill(cudaStream_t stream, WeightFormat format, const QuantizedRows& x,

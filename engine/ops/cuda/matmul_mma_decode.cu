@@ -1,7 +1,10 @@
+#include <type_traits>
+
 #include "engine/device/cuda/cuda_check.h"
 #include "engine/ops/cuda/fragment.cuh"
 #include "engine/ops/cuda/output_tile.cuh"
 #include "engine/ops/cuda/overlap.cuh"
+#include "engine/ops/cuda/quantize.cuh"
 
 // Products of Math::fast for decode rows, as fast as the weights can be read: int8 weights or nibbles times
 // int8 activations, a group of 32 columns at a time; each group's sum is exact, then scaled and added in f32.
@@ -64,38 +67,86 @@ struct ReaderOfX {
   const float* scale;
   const float* sum;
   int64_t groups;
-  int rows;  // from the lane's on
+  int rows;           // from the lane's on
+  int64_t first = 0;  // group of the stage
 
-  __device__ ReaderOfX(const QuantizedRows& x, int64_t first_tile, int64_t m, int lane) : groups(x.groups) {
+  __device__ ReaderOfX(const QuantizedRows& x, const MatmulShape& shape, int64_t first_tile, int lane)
+      : groups(x.groups) {
     const int64_t cell = first_tile * x.groups * kTile;
     q = x.q + cell * 32 + lane * 8;
     scale = x.scale + cell + lane % 4 * 2;
     sum = x.sum + cell + lane % 4 * 2;
-    rows = static_cast<int>(m - first_tile * kTile) - lane / 4;
+    rows = static_cast<int>(shape.m - first_tile * kTile) - lane / 4;
   }
-  __device__ void load(int tile, int64_t group, GroupOfX* out) const {
-    const int64_t cell = (tile * groups + group) * kTile;
+  __device__ void open(int64_t first_group) { first = first_group; }
+  // Group `group` of the stage.
+  __device__ void load(int tile, int group, GroupOfX* out) const {
+    const int64_t cell = (tile * groups + first + group) * kTile;
     out->q = tile * kTile < rows ? __ldg(reinterpret_cast<const uint2*>(q + cell * 32)) : uint2{};
     out->scale = __ldg(reinterpret_cast<const float2*>(scale + cell));
     if constexpr (Load::kHasMinimum) out->sum = __ldg(reinterpret_cast<const float2*>(sum + cell));
   }
 };
 
+// A single row of x, rounded by each warp for itself: a launch less, and a warp needs only its own stages'.
+// Lane 4 u + t rounds columns [4t, 4t + 4) and [16 + 4t, 20 + 4t) of group u; the row stands in all eight
+// places of the tile, of which only the first is stored.
+template <typename Load>
+struct RounderOfX {
+  static constexpr unsigned kWholeWarp = 0xffffffffu;
+  const float* x;  // [cols]
+  int64_t cols;
+  int lane;
+  uint2 q{};
+  float scale = 0;
+  float sum = 0;
+
+  __device__ RounderOfX(const QuantizedRows& /*x*/, const MatmulShape& shape, int64_t /*first_tile*/,
+                        int lane_of_warp)
+      : x(shape.x), cols(shape.cols), lane(lane_of_warp) {}
+  __device__ void open(int64_t first_group) {
+    const int64_t column = (first_group + lane / 4) * 32 + lane % 4 * 4;
+    const float4 low = four_of(x, column, cols), high = four_of(x, column + 16, cols);
+    float absmax = larger_absmax(absmax_of(low), absmax_of(high));
+    absmax = larger_absmax(absmax, __shfl_xor_sync(kWholeWarp, absmax, 1));
+    absmax = larger_absmax(absmax, __shfl_xor_sync(kWholeWarp, absmax, 2));
+    const GroupScale group(absmax);
+    int total = 0;
+    q.x = group.round(low, &total);
+    q.y = group.round(high, &total);
+    scale = group.scale;
+    if constexpr (Load::kHasMinimum) {
+      total += __shfl_xor_sync(kWholeWarp, total, 1);
+      total += __shfl_xor_sync(kWholeWarp, total, 2);
+      sum = scale * static_cast<float>(total);
+    }
+  }
+  __device__ void load(int /*tile*/, int group, GroupOfX* out) const {
+    out->q.x = __shfl_sync(kWholeWarp, q.x, group * 4 + lane % 4);
+    out->q.y = __shfl_sync(kWholeWarp, q.y, group * 4 + lane % 4);
+    const float of_group = __shfl_sync(kWholeWarp, scale, group * 4);
+    out->scale = {of_group, of_group};
+    if constexpr (Load::kHasMinimum) {
+      const float sum_of_group = __shfl_sync(kWholeWarp, sum, group * 4);
+      out->sum = {sum_of_group, sum_of_group};
+    }
+  }
+};
+
 // A stage of weights in shared memory; x is asked for before the weights are waited for.
-template <WeightFormat F, int kPanels, int kTiles>
-__device__ inline void multiply_stage(const ReaderOfX<FragmentLoad<F>>& x, const WeightRing<F, kPanels>& ring,
-                                      int slot, int stage, float (&acc)[kPanels][kTiles][4]) {
+template <WeightFormat F, int kPanels, int kTiles, typename X>
+__device__ inline void multiply_stage(X& x, const WeightRing<F, kPanels>& ring, int slot, int stage,
+                                      float (&acc)[kPanels][kTiles][4]) {
   using Load = FragmentLoad<F>;
   constexpr int kAhead = kTiles <= 2 ? kChunkGroups : 2;  // groups of x in registers
+  x.open(static_cast<int64_t>(stage) * kChunks<F> * kChunkGroups);
 #pragma unroll
   for (int begin = 0; begin < kChunks<F> * kChunkGroups; begin += kAhead) {
     GroupOfX at[kAhead][kTiles];
 #pragma unroll
     for (int u = 0; u < kAhead; ++u) {
 #pragma unroll
-      for (int i = 0; i < kTiles; ++i) {
-        x.load(i, static_cast<int64_t>(stage) * kChunks<F> * kChunkGroups + begin + u, &at[u][i]);
-      }
+      for (int i = 0; i < kTiles; ++i) x.load(i, begin + u, &at[u][i]);
     }
     if (begin == 0) {
       wait_for_copies<kStages - 1>();
@@ -133,9 +184,10 @@ __device__ inline void add_and_store(const float* partial, int pitch, const std:
   }
 }
 
-template <WeightFormat F, int kPanels, int kTiles>
+// kRounds: x is the one row of `shape`, not yet rounded.
+template <WeightFormat F, int kPanels, int kTiles, bool kRounds>
 __global__ void __launch_bounds__(kSplits * 32)
-    decode_kernel(QuantizedRows x, int64_t m, Products products, int panel_bytes) {
+    decode_kernel(QuantizedRows x, MatmulShape shape, Products products, int panel_bytes) {
   using Load = FragmentLoad<F>;
   using Ring = WeightRing<F, kPanels>;
   constexpr int kSums = kPanels * kTiles * 4;
@@ -156,7 +208,7 @@ __global__ void __launch_bounds__(kSplits * 32)
   wait_for_previous_kernel();
 
   const int64_t first_tile = static_cast<int64_t>(blockIdx.x) * kTiles;
-  const ReaderOfX<Load> reader(x, first_tile, m, lane);
+  std::conditional_t<kRounds, RounderOfX<Load>, ReaderOfX<Load>> reader(x, shape, first_tile, lane);
   float acc[kPanels][kTiles][4] = {};
   int slot = 0;
   for (int stage = split; stage * Ring::kStageBytes < ring.data_bytes; stage += kSplits) {
@@ -176,24 +228,27 @@ __global__ void __launch_bounds__(kSplits * 32)
     if (p > 0 && !whole) break;
     add_and_store<Load, kTiles>(reinterpret_cast<const float*>(rings) + p * kTiles * 4 * 32, Ring::kBytes / 4,
                                 data + p * panel_bytes, product, (tile.first_panel + p) * 16,
-                                first_tile * kTile, m);
+                                first_tile * kTile, shape.m);
   }
 }
 
-template <WeightFormat F, int kPanels, int kTiles>
+template <WeightFormat F, int kPanels, int kTiles, bool kRounds = false>
 void launch(cudaStream_t stream, const QuantizedRows& x, const MatmulShape& shape, const Products& products) {
   const int64_t rows = kTiles * kTile;
   const dim3 grid(static_cast<unsigned>((shape.m + rows - 1) / rows),
                   static_cast<unsigned>(tiles_of<kPanels * 16>(products)));
-  launch_overlapping(stream, grid, kSplits * 32, decode_kernel<F, kPanels, kTiles>, x, shape.m, products,
-                     static_cast<int>(panel_bytes(F, shape.cols)));
+  launch_overlapping(stream, grid, kSplits * 32, decode_kernel<F, kPanels, kTiles, kRounds>, x, shape,
+                     products, static_cast<int>(panel_bytes(F, shape.cols)));
 }
 
 }  // namespace
 
+bool rounds_its_row(int64_t m) { return m == 1; }
+
 void launch_matmul_mma_decode(cudaStream_t stream, WeightFormat format, const QuantizedRows& x,
                               const MatmulShape& shape, const Products& products) {
   with_fragments(format, [&]<WeightFormat F>() {
+    if (rounds_its_row(shape.m)) return launch<F, 1, 1, true>(stream, x, shape, products);
     if (shape.m <= kTile) return launch<F, 1, 1>(stream, x, shape, products);
     if (shape.m <= 2 * kTile) return launch<F, 2, 2>(stream, x, shape, products);
     launch<F, 2, 4>(stream, x, shape, products);

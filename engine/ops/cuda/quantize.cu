@@ -2,9 +2,9 @@
 #include "engine/ops/cuda/fragment.cuh"
 #include "engine/ops/cuda/kernels.h"
 #include "engine/ops/cuda/overlap.cuh"
+#include "engine/ops/cuda/quantize.cuh"
 
-// Activations of Math::fast: int8 per 32 columns, absmax / 127, rounded to nearest even. A group that is not
-// all finite gets no number for its scale, so that its row of a product is none either.
+// Activations of Math::fast, rounded once for all kernels of a call.
 
 namespace ete::cuda {
 
@@ -14,20 +14,6 @@ constexpr int kTile = QuantizedRows::kTile;
 constexpr int kThreads = 256;
 constexpr int kLanes = 8;  // that share a group
 constexpr int kGroupsPerBlock = kThreads / kLanes;
-constexpr float kLeastRounded = 0x1p-120f;  // below it 127 / absmax is no number: the group counts as zero
-
-// Four columns from `column` on, zeros past the end.
-__device__ inline float4 four_of(const MatmulShape& shape, int64_t row, int64_t column) {
-  if (row >= shape.m) return {};
-  const float* x = shape.x + row * shape.x_stride + column;
-  if (column + 4 <= shape.cols && reinterpret_cast<uintptr_t>(x) % 16 == 0) {
-    return *reinterpret_cast<const float4*>(x);
-  }
-  float four[4];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) four[i] = column + i < shape.cols ? x[i] : 0.0f;
-  return {four[0], four[1], four[2], four[3]};
-}
 
 // Eight lanes take a group, four columns each. Rows past m are zero, so that kernels may compute whole tiles.
 __global__ void __launch_bounds__(kThreads) quantize_kernel(MatmulShape shape, QuantizedRows out) {
@@ -37,38 +23,24 @@ __global__ void __launch_bounds__(kThreads) quantize_kernel(MatmulShape shape, Q
   const int lane = threadIdx.x % kLanes;
   const int64_t group = static_cast<int64_t>(blockIdx.x) * kGroupsPerBlock + threadIdx.x / kLanes;
   const int64_t row = blockIdx.y;
-  const float4 four = group < out.groups ? four_of(shape, row, group * 32 + lane * 4) : float4{};
-  const float x[4] = {four.x, four.y, four.z, four.w};
-  float absmax = 0;
-  bool finite = true;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    absmax = fmaxf(absmax, fabsf(x[i]));
-    finite = finite && isfinite(x[i]);
-  }
+  const bool exists = group < out.groups && row < shape.m;
+  const float4 x =
+      exists ? four_of(shape.x + row * shape.x_stride, group * 32 + lane * 4, shape.cols) : float4{};
+  float absmax = absmax_of(x);
   for (int step = kLanes / 2; step > 0; step /= 2) {
-    absmax = fmaxf(absmax, __shfl_xor_sync(0xffffffffu, absmax, step));
-    finite = __shfl_xor_sync(0xffffffffu, static_cast<int>(finite), step) != 0 && finite;
+    absmax = larger_absmax(absmax, __shfl_xor_sync(0xffffffffu, absmax, step));
   }
-  const bool counts = absmax >= kLeastRounded && finite;
-  const float inverse = counts ? 127.0f / absmax : 0.0f;
+  const GroupScale scale(absmax);
   int sum = 0;
-  uint32_t word = 0;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int q = counts ? __float2int_rn(x[i] * inverse) : 0;
-    sum += q;
-    word |= (static_cast<uint32_t>(q) & 0xffu) << (8 * i);
-  }
+  const uint32_t word = scale.round(x, &sum);
   for (int step = kLanes / 2; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
   if (group >= out.groups) return;
   const int64_t cell = (row / kTile * out.groups + group) * kTile + row % kTile;
   // Columns [4t, 4t + 4) and [16 + 4t, 20 + 4t) lie side by side, see QuantizedRows.
   reinterpret_cast<uint32_t*>(out.q + cell * 32)[lane % 4 * 2 + lane / 4] = word;
   if (lane != 0) return;
-  const float scale = !finite ? NAN : counts ? absmax / 127.0f : 0.0f;
-  out.scale[cell] = scale;
-  out.sum[cell] = scale * static_cast<float>(sum);
+  out.scale[cell] = scale.scale;
+  out.sum[cell] = scale.scale * static_cast<float>(sum);
 }
 
 constexpr int64_t kMostTiles = 16;  // that a kernel takes at once
