@@ -1,5 +1,8 @@
 #pragma once
 
+#include <algorithm>
+#include <iterator>
+
 #include "engine/device/cuda/cuda_check.h"
 
 // Two kernels of one stream that overlap from sm_90 on (CUDA C++ Programming Guide, "Programmatic Dependent
@@ -20,11 +23,14 @@ __device__ inline void wait_for_previous_kernel() {
 #endif
 }
 
+// Only where the code that runs was built with the instructions above: for the device's own generation.
 inline bool can_overlap_kernels() {
+  constexpr int kBuiltFor[] = {__CUDA_ARCH_LIST__};  // as __CUDA_ARCH__, 900 for sm_90
   int device = 0, major = 0;
   CUDA_CHECK(cudaGetDevice(&device));
   CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-  return major >= 9;
+  return major >= 9 && std::any_of(std::begin(kBuiltFor), std::end(kBuiltFor),
+                                   [major](int built) { return built / 100 == major; });
 }
 
 // Launches a kernel that calls wait_for_previous_kernel().
