@@ -1,7 +1,6 @@
 // What a device's ops reach of its own memory's bandwidth: device_bench [DEVICE] [KERNELS] [MATH]
-// [PREFIX of the formats]. Every
-// figure stands beside the ceiling measured in the same run, a copy from device memory to device memory.
-// Matrices are rotated so that no cache holds them.
+// [PREFIX of the formats, or of "attention"]. Every figure stands beside the ceiling measured in the same
+// run, a copy from device memory to device memory. Matrices are rotated so that no cache holds them.
 
 #include <algorithm>
 #include <chrono>
@@ -11,6 +10,8 @@
 #include <functional>
 #include <random>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "engine/base/error.h"
@@ -98,6 +99,58 @@ void products(const Bench& bench, WeightFormat format, double ceiling) {
   std::fflush(stdout);
 }
 
+// A layer's attention in the shape of Llama 8B.
+struct AttentionBench {
+  static constexpr int64_t kHeads = 32, kKvHeads = 8, kHeadDim = 128;
+  static constexpr int64_t kMostContext = 32768;
+  static constexpr int64_t kWidth = kHeads * kHeadDim;
+
+  const Bench& bench;
+  KvLayout kv{.type = DType::f16, .kv_heads = kKvHeads, .head_dim = kHeadDim};
+  Buffer pages = random_bytes(bench, kMostContext / kKvTile * kv.page_bytes());
+  Buffer q = random_bytes(bench, static_cast<size_t>(kMostRows* kWidth) * sizeof(float));
+  Buffer out =
+      bench.device->allocate(static_cast<size_t>(kMostRows * kWidth) * sizeof(float), MemorySpace::device);
+
+  // Of the last `rows` positions of a context.
+  double seconds(RowKind kind, int64_t rows, int64_t context) const {
+    KvSegment segment{.row_count = rows, .first_position = context - rows, .pages = {}};
+    for (int64_t page = 0; page * kKvTile < context; ++page) {
+      segment.pages.push_back(pages.data() + static_cast<size_t>(page) * kv.page_bytes());
+    }
+    return bench.seconds([&](int) {
+      bench.ops->attention(*bench.stream, kind,
+                           {.q = q.as<float>(),
+                            .q_stride = kWidth,
+                            .out = out.as<float>(),
+                            .out_stride = kWidth,
+                            .heads = kHeads,
+                            .kv = kv,
+                            .scale = 0.088f,
+                            .segments = {segment}});
+    });
+  }
+  void run(double ceiling) const {
+    std::printf("attention of %ld heads of %ld, %ld of keys, f16 | prefill", static_cast<long>(kHeads),
+                static_cast<long>(kHeadDim), static_cast<long>(kKvHeads));
+    for (const auto& [rows, context] : {std::pair{512L, 512L}, {2048L, 2048L}, {512L, 8192L}}) {
+      const double keys = static_cast<double>(context) - static_cast<double>(rows - 1) / 2;
+      const double flops = 4.0 * static_cast<double>(rows * kWidth) * keys;
+      std::printf(" %ld of %ld: %.1f TFLOP/s", rows, context,
+                  flops / seconds(RowKind::prefill, rows, context) * 1e-12);
+    }
+    std::printf(" | decode");
+    for (const int64_t context : {int64_t{512}, int64_t{8192}, kMostContext}) {
+      const double bytes = static_cast<double>(context * 2 * kKvHeads * kHeadDim * 2);
+      const double rate = bytes / seconds(RowKind::decode, 1, context);
+      std::printf(" 1 of %ld: %.0f GB/s %.2f of copy", static_cast<long>(context), rate * 1e-9,
+                  rate / ceiling);
+    }
+    std::printf("\n");
+    std::fflush(stdout);
+  }
+};
+
 void run(int argc, char** argv) {
   Bench bench;
   bench.device = make_device({.device = argc > 1 ? argv[1] : "auto"});
@@ -114,6 +167,7 @@ void run(int argc, char** argv) {
                                     WeightFormat::f32, WeightFormat::q4_k, WeightFormat::q6_k}) {
     if (argc <= 4 || name_of(format).starts_with(argv[4])) products(bench, format, ceiling);
   }
+  if (argc <= 4 || std::string_view("attention").starts_with(argv[4])) AttentionBench{bench}.run(ceiling);
 }
 
 }  // namespace

@@ -16,7 +16,8 @@ void Ops::delta_net(Stream& /*stream*/, RowKind /*kind*/, const DeltaNetArgs& /*
 }
 
 Math default_math(const Device& device, KernelFamily family) {
-  const bool may_round = family == KernelFamily::automatic || family == KernelFamily::mma;
+  const bool may_round =
+      family == KernelFamily::automatic || family == KernelFamily::mma || family == KernelFamily::dp4a;
   const DeviceInfo info = device.info();
   return info.kind == DeviceKind::cuda && may_round && cuda_has_fast_math(info) ? Math::fast : Math::exact;
 }

@@ -32,7 +32,7 @@ const Path kPaths[] = {
     {"cpu", KernelFamily::avx512, Math::exact, 1e-6}, {"cpu", KernelFamily::plain, Math::fast, 1e-6},
     {"cpu", KernelFamily::avx2, Math::fast, 1e-6},    {"cpu", KernelFamily::avx512, Math::fast, 1e-6},
     {"cpu", KernelFamily::vnni, Math::fast, 1e-6},    {"cuda:0", KernelFamily::plain, Math::exact, 1e-6},
-    {"cuda:0", KernelFamily::mma, Math::fast, 1e-6},
+    {"cuda:0", KernelFamily::mma, Math::fast, 1e-6},  {"cuda:0", KernelFamily::dp4a, Math::fast, 1e-6},
 };
 
 // Empty: it does.
@@ -118,7 +118,7 @@ class Matmul : public testing::TestWithParam<Param> {
     if (!reason.empty()) GTEST_SKIP() << reason;
     if (path().device != "cpu") {
       there_ =
-          std::make_unique<Runner>(OpsParam{path().device, path().family, path().tolerance}, 1, path().math);
+          std::make_unique<Runner>(OpsParam{path().device, path().family, path().tolerance, path().math}, 1);
     }
   }
   const Path& path() const { return std::get<0>(GetParam()); }

@@ -25,6 +25,7 @@ struct OpsParam {
   std::string device;
   KernelFamily family;
   double tolerance;
+  Math math = Math::exact;
 };
 
 inline const OpsParam kOpsParams[] = {
@@ -41,10 +42,10 @@ inline std::string name_of_param(const testing::TestParamInfo<OpsParam>& info) {
 // A device, its ops, one stream, and arrays that travel there and back.
 class Runner {
  public:
-  Runner(const OpsParam& param, int threads, Math math = Math::exact)
+  Runner(const OpsParam& param, int threads)
       : device_(make_device({.device = param.device, .threads = threads})),
         stream_(device_->create_stream("test")),
-        ops_(make_ops(*device_, {.math = math, .family = param.family, .host_threads = threads})) {}
+        ops_(make_ops(*device_, {.math = param.math, .family = param.family, .host_threads = threads})) {}
 
   Ops& ops() { return *ops_; }
   Stream& stream() { return *stream_; }

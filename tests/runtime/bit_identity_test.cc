@@ -219,6 +219,18 @@ const Setup kElsewhere[] = {
      .device = "cuda:0"},
     {.name = "cuda_mma_w8", .kernels = "mma", .math = "fast", .weights = "w8", .device = "cuda:0"},
     {.name = "cuda_mma_w4", .kernels = "mma", .math = "fast", .weights = "w4", .device = "cuda:0"},
+    {.name = "cuda_dp4a_w8",
+     .kernels = "dp4a",
+     .math = "fast",
+     .weights = "w8",
+     .in_brief = true,
+     .device = "cuda:0"},
+    {.name = "cuda_dp4a_w4",
+     .kernels = "dp4a",
+     .math = "fast",
+     .weights = "w4",
+     .in_brief = true,
+     .device = "cuda:0"},
 };
 const auto kNameOfParam = [](const auto& info) { return info.param.name; };
 INSTANTIATE_TEST_SUITE_P(Cpu, HostShareTest, testing::ValuesIn(kOnCpu), kNameOfParam);

@@ -16,26 +16,29 @@ namespace ete {
 
 namespace {
 
+constexpr int kLeastMma = 80;  // mma.m16n8k32 of int8, mma.m16n8k16 of f16 and bf16
+constexpr int kLeastDp4a = 61;
+
+int capability_of(const DeviceInfo& info) { return std::stoi(info.capability.substr(3)); }
+
 class CudaOps final : public Ops {
  public:
   CudaOps(Device& device, const OpsOptions& options)
       : device_(device),
         fast_(options.math == Math::fast),
+        family_(family_for(device.info(), options)),
         ring_(device),
         pool_(options.host_threads),
-        host_(device, pool_, {}) {
-    if (fast_ && !cuda_has_fast_math(device.info())) {
-      refuse("math: 'fast'; accepted on " + device.info().name + ": exact");
-    }
-    const KernelFamily runs = fast_ ? KernelFamily::mma : KernelFamily::plain;
-    if (options.family == KernelFamily::automatic || options.family == runs) return;
-    refuse("kernels: '" + std::string(name_of(options.family)) + "' does not run with --math " +
-           (fast_ ? "fast" : "exact") + "; accepted: auto, " + std::string(name_of(runs)));
-  }
+        host_(device, pool_, {}) {}
 
   std::string describe() const override {
-    if (!fast_) return "exact, plain (decode, prefill)";
-    return "fast, mma (decode, prefill): activations of int8 and int4 weights rounded to int8 per 32 columns";
+    if (family_ == KernelFamily::plain) return "exact, plain (decode, prefill)";
+    const std::string rounds = "fast, " + std::string(name_of(family_)) +
+                               " (decode, prefill): activations of int8 and int4 weights rounded to int8 per "
+                               "32 columns";
+    if (family_ == KernelFamily::dp4a) return rounds;
+    return rounds +
+           "; attention of prefill rows rounds queries and weights to the type of an f16 or bf16 cache";
   }
   size_t workspace_bytes(int64_t rows, int64_t cols) const override {
     return fast_ ? cuda::QuantizedRows::bytes_for(rows, cols) : 0;
@@ -87,22 +90,7 @@ class CudaOps final : public Ops {
         rows);
   }
 
-  void attention(Stream& stream, RowKind, const AttentionArgs& args) override {
-    check_attention(args);
-    const cuda::KvRows rows = kv_rows(stream, args.segments);
-    if (rows.count == 0) return;
-    cuda::launch_attention(cuda_stream_of(stream),
-                           {.q = args.q,
-                            .q_stride = args.q_stride,
-                            .out = args.out,
-                            .out_stride = args.out_stride,
-                            .heads = args.heads,
-                            .kv = args.kv,
-                            .scale = args.scale,
-                            .window = args.window,
-                            .state = args.state},
-                           rows);
-  }
+  void attention(Stream& stream, RowKind kind, const AttentionArgs& args) override;
 
   void gated_activation(Stream& stream, Activation act, const float* gate, const float* up, float* y,
                         int64_t m, int64_t n, int64_t stride) override {
@@ -121,16 +109,16 @@ class CudaOps final : public Ops {
   }
 
  private:
-  [[noreturn]] static void refuse(const std::string& message) {
-    throw Error(ErrorCode::invalid_argument, message);
-  }
+  static KernelFamily family_for(const DeviceInfo& info, const OpsOptions& options);
 
   cuda::KvRows kv_rows(Stream& stream, const std::vector<KvSegment>& segments);
+  cuda::QueryTiles query_tiles(Stream& stream, const std::vector<KvSegment>& segments, int64_t most_rows);
 
   cuda::QuantizedRows quantize(Stream& stream, RowKind kind, const cuda::MatmulShape& shape);
 
   Device& device_;
   bool fast_;
+  KernelFamily family_;
   ArgumentRing ring_;
   ThreadPool pool_;
   CpuOps host_;
@@ -139,6 +127,24 @@ class CudaOps final : public Ops {
   std::byte* workspace_ = nullptr;
   size_t workspace_size_ = 0;
 };
+
+KernelFamily CudaOps::family_for(const DeviceInfo& info, const OpsOptions& options) {
+  const bool fast = options.math == Math::fast;
+  std::vector<KernelFamily> runs;  // the best first
+  if (!fast) runs = {KernelFamily::plain};
+  if (fast && capability_of(info) >= kLeastMma) runs.push_back(KernelFamily::mma);
+  if (fast && cuda_has_fast_math(info)) runs.push_back(KernelFamily::dp4a);
+  if (runs.empty()) {
+    throw Error(ErrorCode::invalid_argument, "math: 'fast'; accepted on " + info.name + ": exact");
+  }
+  if (options.family == KernelFamily::automatic) return runs.front();
+  if (std::find(runs.begin(), runs.end(), options.family) != runs.end()) return options.family;
+  std::string names = "auto";
+  for (const KernelFamily family : runs) names += ", " + std::string(name_of(family));
+  throw Error(ErrorCode::invalid_argument, "kernels: '" + std::string(name_of(options.family)) +
+                                               "' does not run with --math " + (fast ? "fast" : "exact") +
+                                               " on " + info.name + "; accepted: " + names);
+}
 
 cuda::KvRows CudaOps::kv_rows(Stream& stream, const std::vector<KvSegment>& segments) {
   std::vector<std::byte*> pages;
@@ -157,6 +163,51 @@ cuda::KvRows CudaOps::kv_rows(Stream& stream, const std::vector<KvSegment>& segm
   return {.pages = ring_.put(pages), .rows = ring_.put(rows), .count = std::ssize(rows)};
 }
 
+// Each segment's rows, at most most_rows a tile.
+cuda::QueryTiles CudaOps::query_tiles(Stream& stream, const std::vector<KvSegment>& segments,
+                                      int64_t most_rows) {
+  std::vector<std::byte*> pages;
+  std::vector<cuda::QueryTile> tiles;
+  for (const KvSegment& segment : segments) {
+    for (int64_t i = 0; i < segment.row_count; i += most_rows) {
+      tiles.push_back({.row = segment.row_begin + i,
+                       .position = segment.first_position + i,
+                       .count = std::min(most_rows, segment.row_count - i),
+                       .first_page = segment.first_page,
+                       .end_page = segment.end_page(),
+                       .pages_begin = std::ssize(pages)});
+    }
+    pages.insert(pages.end(), segment.pages.begin(), segment.pages.end());
+  }
+  ring_.begin(stream, ArgumentRing::padded(pages) + ArgumentRing::padded(tiles));
+  return {.pages = ring_.put(pages), .tiles = ring_.put(tiles), .count = std::ssize(tiles)};
+}
+
+void CudaOps::attention(Stream& stream, RowKind kind, const AttentionArgs& args) {
+  check_attention(args);
+  const cuda::AttentionView view{.q = args.q,
+                                 .q_stride = args.q_stride,
+                                 .out = args.out,
+                                 .out_stride = args.out_stride,
+                                 .heads = args.heads,
+                                 .kv = args.kv,
+                                 .scale = args.scale,
+                                 .window = args.window,
+                                 .state = args.state};
+  const cudaStream_t to = cuda_stream_of(stream);
+  if (kind == RowKind::decode) {
+    const cuda::KvRows rows = kv_rows(stream, args.segments);
+    if (rows.count > 0) cuda::launch_attention_decode(to, view, rows);
+    return;
+  }
+  const bool mma = family_ == KernelFamily::mma && cuda::has_mma_attention(args.kv);
+  const int64_t most_rows = mma ? cuda::kMmaQueryRows : cuda::plain_query_rows(args.kv.head_dim);
+  const cuda::QueryTiles tiles = query_tiles(stream, args.segments, most_rows);
+  if (tiles.count == 0) return;
+  const auto launch = mma ? cuda::launch_attention_mma : cuda::launch_attention_prefill;
+  launch(to, view, tiles);
+}
+
 // x [m, cols] of the call, rounded, until the next call.
 cuda::QuantizedRows CudaOps::quantize(Stream& stream, RowKind kind, const cuda::MatmulShape& shape) {
   const size_t bytes = cuda::QuantizedRows::bytes_for(shape.m, shape.cols);
@@ -170,6 +221,13 @@ cuda::QuantizedRows CudaOps::quantize(Stream& stream, RowKind kind, const cuda::
   return rows;
 }
 
+auto integer_products(KernelFamily family, RowKind kind) {
+  if (family == KernelFamily::dp4a) {
+    return kind == RowKind::decode ? cuda::launch_matmul_dp4a_decode : cuda::launch_matmul_dp4a_prefill;
+  }
+  return kind == RowKind::decode ? cuda::launch_matmul_mma_decode : cuda::launch_matmul_mma_prefill;
+}
+
 // Products of one format share a launch.
 void CudaOps::matmul(Stream& stream, RowKind kind, const float* x, int64_t x_stride, int64_t m,
                      std::vector<MatmulOutput> outputs) {
@@ -180,10 +238,11 @@ void CudaOps::matmul(Stream& stream, RowKind kind, const float* x, int64_t x_str
                    [](const MatmulOutput& a, const MatmulOutput& b) { return a.w.format < b.w.format; });
   if (outputs.empty()) return;
   const cuda::MatmulShape shape{.x = x, .x_stride = x_stride, .m = m, .cols = outputs.front().w.cols};
-  const auto rounds = [this](WeightFormat format) { return fast_ && cuda::has_mma(format); };
+  const auto rounds = [this](WeightFormat format) { return fast_ && cuda::has_integer_products(format); };
+  const bool by_kernel = family_ == KernelFamily::mma && kind == RowKind::decode && cuda::rounds_its_row(m);
   cuda::QuantizedRows rounded;
-  if (std::any_of(outputs.begin(), outputs.end(),
-                  [&](const MatmulOutput& output) { return rounds(output.w.format); })) {
+  if (!by_kernel && std::any_of(outputs.begin(), outputs.end(),
+                                [&](const MatmulOutput& output) { return rounds(output.w.format); })) {
     rounded = quantize(stream, kind, shape);
   }
   for (size_t first = 0; first < outputs.size();) {
@@ -206,9 +265,7 @@ void CudaOps::matmul(Stream& stream, RowKind kind, const float* x, int64_t x_str
     }
     const cudaStream_t to = cuda_stream_of(stream);
     if (rounds(format)) {
-      const auto launch =
-          kind == RowKind::decode ? cuda::launch_matmul_mma_decode : cuda::launch_matmul_mma_prefill;
-      launch(to, format, rounded, shape, products);
+      integer_products(family_, kind)(to, format, rounded, shape, products);
     } else {
       const auto launch = kind == RowKind::decode ? cuda::launch_matmul_decode : cuda::launch_matmul_prefill;
       launch(to, format, shape, products);
@@ -234,10 +291,7 @@ void CudaOps::reduce_logits(Stream& stream, const float* logits, int64_t stride,
 
 }  // namespace
 
-bool cuda_has_fast_math(const DeviceInfo& info) {
-  constexpr int kLeastCapability = 80;  // mma.m16n8k32 of int8
-  return std::stoi(info.capability.substr(3)) >= kLeastCapability;
-}
+bool cuda_has_fast_math(const DeviceInfo& info) { return capability_of(info) >= kLeastDp4a; }
 
 std::unique_ptr<Ops> make_cuda_ops(Device& device, const OpsOptions& options) {
   return std::make_unique<CudaOps>(device, options);

@@ -41,16 +41,16 @@ void launch_matmul_prefill(cudaStream_t stream, WeightFormat format, const Matmu
                            const Products& products);
 
 // Activations of Math::fast: int8 per group of 32 columns, in tiles of 8 rows. Rows are padded to what a
-// kernel of their kind takes at once, groups to whole blocks of every format, with zeros. Inside a group the
+// kernel of their kind takes at once, groups to what one takes at once, with zeros. Inside a group the
 // bytes lie as products of 32 columns take them: columns [4t, 4t + 4) and [16 + 4t, 20 + 4t) side by side for
 // t = 0 to 3.
 struct QuantizedRows {
   static constexpr int kTile = 8;
-  static constexpr int64_t kMostBlockCols = 128;  // of formats with integer products
+  static constexpr int64_t kMostStageCols = 256;  // that a kernel takes at once
 
   int8_t* q = nullptr;     // [tiles, groups, kTile, 32]
   float* scale = nullptr;  // [tiles, groups, kTile]
-  int32_t* sum = nullptr;  // [tiles, groups, kTile]: of a group's q
+  float* sum = nullptr;    // [tiles, groups, kTile]: scale times the sum of a group's q
   int64_t tiles = 0;
   int64_t groups = 0;
 
@@ -59,12 +59,19 @@ struct QuantizedRows {
 };
 void launch_quantize(cudaStream_t stream, const MatmulShape& shape, const QuantizedRows& out);
 
-// Integer products on tensor cores, from sm_80 on.
-bool has_mma(WeightFormat format);
+bool has_integer_products(WeightFormat format);
+// On tensor cores, from sm_80 on. Decode products of one row round it themselves: they need no QuantizedRows.
+bool rounds_its_row(int64_t m);
 void launch_matmul_mma_decode(cudaStream_t stream, WeightFormat format, const QuantizedRows& x,
                               const MatmulShape& shape, const Products& products);
 void launch_matmul_mma_prefill(cudaStream_t stream, WeightFormat format, const QuantizedRows& x,
                                const MatmulShape& shape, const Products& products);
+
+// By __dp4a, on every GPU.
+void launch_matmul_dp4a_decode(cudaStream_t stream, WeightFormat format, const QuantizedRows& x,
+                               const MatmulShape& shape, const Products& products);
+void launch_matmul_dp4a_prefill(cudaStream_t stream, WeightFormat format, const QuantizedRows& x,
+                                const MatmulShape& shape, const Products& products);
 
 void launch_embed(cudaStream_t stream, const PackedMatrix& table, const int32_t* ids, int64_t count,
                   float scale, float* y, int64_t y_stride);
@@ -99,6 +106,20 @@ struct KvRows {
   const KvRow* rows = nullptr;  // [count]
   int64_t count = 0;
 };
+// Consecutive rows of one session, as many as a block takes, and where its pages are among the launch's.
+struct QueryTile {
+  int64_t row = 0;       // the first, in q and out
+  int64_t position = 0;  // of the first
+  int64_t count = 0;
+  int64_t first_page = 0;  // pages as KvRow has them
+  int64_t end_page = 0;
+  int64_t pages_begin = 0;
+};
+struct QueryTiles {
+  std::byte* const* pages = nullptr;
+  const QueryTile* tiles = nullptr;  // [count]
+  int64_t count = 0;
+};
 struct KvAppendView {
   const float* k = nullptr;  // [m, k_stride]
   const float* v = nullptr;  // [m, v_stride]
@@ -118,6 +139,14 @@ struct AttentionView {
   float* state = nullptr;  // AttentionArgs::state
 };
 void launch_kv_append(cudaStream_t stream, const KvAppendView& args, const KvRows& rows);
-void launch_attention(cudaStream_t stream, const AttentionView& args, const KvRows& rows);
+void launch_attention_decode(cudaStream_t stream, const AttentionView& args, const KvRows& rows);
+
+// Prefill rows, a tile as long as the kernel takes. Exact in f32; or on tensor cores, from sm_80 on,
+// with q and the weights of the values rounded to the type of the cache.
+constexpr int64_t kMmaQueryRows = 64;
+constexpr int64_t plain_query_rows(int64_t head_dim) { return head_dim <= 128 ? 32 : 16; }
+bool has_mma_attention(const KvLayout& kv);  // on the current device
+void launch_attention_prefill(cudaStream_t stream, const AttentionView& args, const QueryTiles& tiles);
+void launch_attention_mma(cudaStream_t stream, const AttentionView& args, const QueryTiles& tiles);
 
 }  // namespace ete::cuda

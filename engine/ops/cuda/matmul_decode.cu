@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "engine/device/cuda/cuda_check.h"
+#include "engine/ops/cuda/output_tile.cuh"
 #include "engine/ops/cuda/packed_load.cuh"
 #include "engine/ops/cuda/split.cuh"
 
@@ -19,6 +20,11 @@ constexpr unsigned kThreadsOfSplits = kSplits * 16;  // a half-warp for each
 // loads far ahead (1.6 -> 1.9 TB/s); bytes lose by both (2.9 -> 2.3 TB/s).
 template <WeightFormat F>
 constexpr bool kFewThreads = PackedLoad<F>::kGroup >= 32;
+
+// Their decoding fills the registers.
+template <WeightFormat F>
+constexpr bool kIsGgml =
+    F == WeightFormat::q5_1 || F == WeightFormat::q4_k || F == WeightFormat::q5_k || F == WeightFormat::q6_k;
 
 template <int kGroup>
 __device__ inline void load_x(const float* x, int64_t first, int64_t cols, bool aligned,
@@ -43,7 +49,7 @@ __global__ void __launch_bounds__(kThreadsOfSplits)
     matmul_decode_kernel(MatmulShape shape, Products products, int64_t panel_bytes, int64_t groups) {
   using Load = PackedLoad<F>;
   constexpr int kGroup = Load::kGroup;
-  constexpr int kUnroll = kFewThreads<F> ? 4 : 2;
+  constexpr int kUnroll = kIsGgml<F> ? 1 : kFewThreads<F> ? 4 : 2;
   __shared__ float partial[kSplits][kRows][16];
 
   const int64_t panel = blockIdx.y;
@@ -83,9 +89,7 @@ __global__ void __launch_bounds__(kThreadsOfSplits)
 #pragma unroll
     for (int split = 0; split < kSplits; ++split) total += partial[split][i][r];
     if constexpr (Load::kRowScale) total *= Load::row_scale(data, r);
-    if (product.bias != nullptr) total += product.bias[out_row];
-    float* y = product.y + (first_row + i) * product.y_stride + out_row;
-    *y = product.add_to_y ? *y + total : total;
+    store_output(product, first_row + i, out_row, total);
   }
 }
 

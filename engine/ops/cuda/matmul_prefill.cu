@@ -1,5 +1,6 @@
 #include "engine/device/cuda/cuda_check.h"
 #include "engine/ops/cuda/kernels.h"
+#include "engine/ops/cuda/output_tile.cuh"
 #include "engine/ops/cuda/packed_load.cuh"
 
 // A block computes 64 rows of x times four panels (64 outputs), 32 columns at a time through shared memory, 4
@@ -16,26 +17,12 @@ constexpr int kTileCols = 32;
 constexpr int kThreads = 256;
 constexpr int kPitch = 68;  // 64 and a float4: rows of a tile start in different banks
 
-struct OutputTile {
-  const Product* product;
-  int64_t first_panel;  // within the product
-};
-
-__device__ inline OutputTile tile_of(const Products& products, int64_t tile) {
-  for (int i = 0;; ++i) {
-    const Product& product = products.product[i];
-    const int64_t tiles = (product.rows + kTileOutputs - 1) / kTileOutputs;
-    if (tile < tiles) return {&product, tile * (kTileOutputs / 16)};
-    tile -= tiles;
-  }
-}
-
 template <WeightFormat F>
 __global__ void __launch_bounds__(kThreads)
     matmul_prefill_kernel(MatmulShape shape, Products products, int64_t panel_bytes, int64_t padded_cols) {
   __shared__ float xs[kTileCols][kPitch];
   __shared__ float ws[kTileCols][kPitch];
-  const OutputTile tile = tile_of(products, blockIdx.y);
+  const OutputTile tile = tile_of<kTileOutputs>(products, blockIdx.y);
   const Product& product = *tile.product;
   const int64_t panels = (product.rows + 15) / 16;
   const int64_t first_row = static_cast<int64_t>(blockIdx.x) * kTileRows;
@@ -82,10 +69,7 @@ __global__ void __launch_bounds__(kThreads)
     for (int j = 0; j < 4; ++j) {
       const int64_t output = tile.first_panel * 16 + n0 + j;
       if (output >= product.rows) break;
-      float total = sum[i][j];
-      if (product.bias != nullptr) total += product.bias[output];
-      float* y = product.y + row * product.y_stride + output;
-      *y = product.add_to_y ? *y + total : total;
+      store_output(product, row, output, sum[i][j]);
     }
   }
 }
@@ -96,10 +80,8 @@ void launch_matmul_prefill(cudaStream_t stream, WeightFormat format, const Matmu
                            const Products& products) {
   const int64_t block = block_cols(format);
   const int64_t padded = (shape.cols + block - 1) / block * block;
-  int64_t tiles = 0;
-  for (int i = 0; i < products.count; ++i)
-    tiles += (products.product[i].rows + kTileOutputs - 1) / kTileOutputs;
-  const dim3 grid(static_cast<unsigned>((shape.m + kTileRows - 1) / kTileRows), static_cast<unsigned>(tiles));
+  const dim3 grid(static_cast<unsigned>((shape.m + kTileRows - 1) / kTileRows),
+                  static_cast<unsigned>(tiles_of<kTileOutputs>(products)));
   with_format(format, [&]<WeightFormat F>() {
     matmul_prefill_kernel<F><<<grid, kThreads, 0, stream>>>(
         shape, products, static_cast<int64_t>(panel_bytes(F, shape.cols)), padded);

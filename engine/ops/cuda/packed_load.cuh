@@ -178,20 +178,44 @@ struct PackedLoad<WeightFormat::w4_g32m> : PackedLoadNibbles<32, true> {};
 template <>
 struct PackedLoad<WeightFormat::w4_g128> : PackedLoadNibbles<128, false> {};
 
-// GGML's blocks, decoded eight columns at a time.
+// GGML's blocks. load32() gives 32 columns from as few loads as their alignment allows; load8() reads bytes.
 template <typename Block>
 struct PackedLoadGgml {
-  static constexpr int kGroup = 8;
+  static constexpr int kGroup = 32;
   static constexpr bool kRowScale = false;
-  __device__ static void load(const std::byte* panel, int row, int64_t group, float (&w)[8]) {
-    load8(panel, row, group, w);
+  template <int kColumns>
+  __device__ static const uint8_t* block_of(const std::byte* panel, int row, int64_t at) {
+    return reinterpret_cast<const uint8_t*>(panel) +
+           (at / (Block::kCols / kColumns) * 16 + row) * Block::kBytes;
+  }
+  __device__ static void load(const std::byte* panel, int row, int64_t group, float (&w)[32]) {
+    Block::load32(block_of<32>(panel, row, group), static_cast<int>(group % (Block::kCols / 32)), w);
   }
   __device__ static void load8(const std::byte* panel, int row, int64_t k8, float (&w)[8]) {
-    constexpr int kEights = Block::kCols / 8;
-    const std::byte* block = panel + (k8 / kEights * 16 + row) * Block::kBytes;
-    Block::load8(reinterpret_cast<const uint8_t*>(block), static_cast<int>(k8 % kEights), w);
+    Block::load8(block_of<8>(panel, row, k8), static_cast<int>(k8 % (Block::kCols / 8)), w);
   }
 };
+
+// 32 bytes at an address aligned to 16.
+__device__ inline void load_bytes(const uint8_t* at, uint32_t (&words)[8]) {
+  const auto* from = reinterpret_cast<const uint4*>(at);
+  const uint4 a = __ldg(from), b = __ldg(from + 1);
+  words[0] = a.x, words[1] = a.y, words[2] = a.z, words[3] = a.w;
+  words[4] = b.x, words[5] = b.y, words[6] = b.z, words[7] = b.w;
+}
+// 32 bytes at an address aligned to 2; up to 4 after them are read.
+__device__ inline void load_loose_bytes(const uint8_t* at, uint32_t (&words)[8]) {
+  const auto address = reinterpret_cast<uintptr_t>(at);
+  const auto* from = reinterpret_cast<const uint32_t*>(address & ~uintptr_t{3});
+  const auto shift = static_cast<uint32_t>(address & 2) * 8;
+  uint32_t word = __ldg(from);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const uint32_t next = __ldg(from + i + 1);
+    words[i] = __funnelshift_r(word, next, shift);
+    word = next;
+  }
+}
 
 __device__ inline float half_at(const uint8_t* at) { return half_at(reinterpret_cast<const std::byte*>(at)); }
 
@@ -207,6 +231,20 @@ struct Q5_1Block {
     for (int j = 0; j < 8; ++j) {
       const uint32_t q = ((nibbles[j] >> shift) & 15u) | (((fifth >> (eight * 8 + j)) & 1u) << 4);
       w[j] = fmaf(d, static_cast<float>(q), m);
+    }
+  }
+  __device__ static void load32(const uint8_t* block, int, float (&w)[32]) {
+    const auto* from = reinterpret_cast<const uint2*>(block);
+    const uint2 head = __ldg(from), low = __ldg(from + 1), high = __ldg(from + 2);
+    const float2 dm = __half22float2(*reinterpret_cast<const __half2*>(&head.x));
+    const uint32_t words[4] = {low.x, low.y, high.x, high.y};
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      // Four of the fifth bits, each to the place of its byte.
+      const uint32_t fifth = ((head.y >> (4 * i)) & 15u) * 0x00204081u & 0x01010101u;
+      const uint32_t q = ((words[i % 4] >> (i / 4 * 4)) & 0x0f0f0f0fu) | fifth << 4;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) w[i * 4 + j] = fmaf(dm.x, byte_to_float(q, j), dm.y);
     }
   }
 };
@@ -242,6 +280,26 @@ struct Q45KBlock {
       w[j] = fmaf(d, static_cast<float>(q), offset);
     }
   }
+  __device__ static void load32(const uint8_t* block, int group, float (&w)[32]) {
+    const uint4 head = __ldg(reinterpret_cast<const uint4*>(block));
+    const float2 dm = __half22float2(*reinterpret_cast<const __half2*>(&head.x));
+    const int byte = group % 4 * 8;
+    const uint32_t first = head.y >> byte & 255u, second = head.z >> byte & 255u,
+                   third = head.w >> byte & 255u;
+    const uint32_t scale = group < 4 ? first & 63u : (third & 15u) | first >> 6 << 4;
+    const uint32_t min = group < 4 ? second & 63u : third >> 4 | second >> 6 << 4;
+    const float d = dm.x * static_cast<float>(scale), offset = -dm.y * static_cast<float>(min);
+    uint32_t nibbles[8], fifth[8];
+    load_bytes(block + (kFifthBit ? 48 : 16) + group / 2 * 32, nibbles);
+    if constexpr (kFifthBit) load_bytes(block + 16, fifth);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      uint32_t q = (nibbles[i] >> (group % 2 * 4)) & 0x0f0f0f0fu;
+      if constexpr (kFifthBit) q |= ((fifth[i] >> group) & 0x01010101u) << 4;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) w[i * 4 + j] = fmaf(d, byte_to_float(q, j), offset);
+    }
+  }
 };
 
 struct Q6KBlock {
@@ -259,6 +317,22 @@ struct Q6KBlock {
     for (int j = 0; j < 8; ++j) {
       const uint32_t q = ((low[j] >> shift) & 15u) | (((pairs[j] >> (2 * group)) & 3u) << 4);
       w[j] = scale * (static_cast<float>(q) - 32.0f);
+    }
+  }
+  __device__ static void load32(const uint8_t* block, int group, float (&w)[32]) {
+    const float d = half_at(block + 208);
+    const auto* scales = reinterpret_cast<const int8_t*>(block + 192 + group * 2);
+    const float scale[2] = {d * static_cast<float>(scales[0]), d * static_cast<float>(scales[1])};
+    uint32_t low[8], pairs[8];
+    load_loose_bytes(block + group / 4 * 64 + group % 2 * 32, low);
+    load_loose_bytes(block + 128 + group / 4 * 32, pairs);
+    const int low_shift = group % 4 / 2 * 4, pair_shift = group % 4 * 2;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const uint32_t q = ((low[i] >> low_shift) & 0x0f0f0f0fu) | ((pairs[i] >> pair_shift) & 0x03030303u)
+                                                                     << 4;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) w[i * 4 + j] = scale[i / 4] * (byte_to_float(q, j) - 32.0f);
     }
   }
 };

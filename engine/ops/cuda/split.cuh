@@ -9,12 +9,6 @@ namespace ete::cuda {
 
 constexpr int kSplits = 16;
 
-__device__ inline int product_of(const Products& products, int64_t panel) {
-  int index = 0;
-  while (panel >= products.product[index].panel_end) ++index;
-  return index;
-}
-
 // Few panels need many threads each to keep the memory busy; many panels need small blocks, all resident at
 // once.
 constexpr unsigned kMostDecodeThreads = kSplits * 32;

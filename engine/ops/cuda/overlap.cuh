@@ -1,0 +1,52 @@
+#pragma once
+
+#include <algorithm>
+#include <iterator>
+
+#include "engine/device/cuda/cuda_check.h"
+
+// Two kernels of one stream that overlap from sm_90 on (CUDA C++ Programming Guide, "Programmatic Dependent
+// Launch"): the first says when the second may be launched, the second waits before it reads what the first
+// wrote. What the second reads earlier must have been there when the first was launched.
+
+namespace ete::cuda {
+
+__device__ inline void let_next_kernel_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+__device__ inline void wait_for_previous_kernel() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// Only where the code that runs was built with the instructions above: for the device's own generation.
+inline bool can_overlap_kernels() {
+  constexpr int kBuiltFor[] = {__CUDA_ARCH_LIST__};  // as __CUDA_ARCH__, 900 for sm_90
+  int device = 0, major = 0;
+  CUDA_CHECK(cudaGetDevice(&device));
+  CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  return major >= 9 && std::any_of(std::begin(kBuiltFor), std::end(kBuiltFor),
+                                   [major](int built) { return built / 100 == major; });
+}
+
+// Launches a kernel that calls wait_for_previous_kernel().
+template <typename... Params, typename... Args>
+void launch_overlapping(cudaStream_t stream, dim3 grid, unsigned threads, void (*kernel)(Params...),
+                        Args... args) {
+  cudaLaunchAttribute overlap{};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = dim3(threads);
+  config.stream = stream;
+  config.attrs = &overlap;
+  config.numAttrs = can_overlap_kernels() ? 1 : 0;
+  CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, Params(args)...));
+}
+
+}  // namespace ete::cuda
