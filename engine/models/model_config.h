@@ -12,7 +12,7 @@
 
 namespace ete {
 
-enum class Family : uint8_t { llama, mistral, qwen2, qwen3, qwen3_5 };
+enum class Family : uint8_t { llama, mistral, qwen2, qwen3, qwen3_5, gemma3 };
 std::string_view name_of(Family family);
 
 // Rotary frequencies. inv_freq is already scaled (default, linear, llama3), computed in float as transformers
@@ -48,6 +48,8 @@ struct ModelConfig {
   bool attention_gate = false;  // q_proj holds, head by head, queries and the gate of attention's output
   Activation hidden_act = Activation::silu;
   RopeConfig rope;
+  RopeConfig local_rope;              // of Gemma 3: what layers with a window turn by, in place of `rope`
+  double query_pre_attn_scalar = 0;   // of Gemma 3: q.k is divided by its root; 0: by that of head_dim
   std::vector<int64_t> layer_window;  // [num_hidden_layers]; 0: full attention
   // Of a hybrid: layers of linear attention (Gated DeltaNet) among those of full attention. One flag a layer;
   // empty: none. `delta_net` is what they compute.

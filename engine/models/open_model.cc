@@ -64,7 +64,9 @@ ModelFiles open_hf_directory(const std::string& path, CapabilityGate& gate) {
     read_generation_config(generation->second, (directory / generation->first).string(), model.config);
   }
   model.tensors = open_safetensors(path);
-  if (model.config.family == Family::qwen3_5) model.config.tensor_prefix = tensor_prefix_of(*model.tensors);
+  if (model.config.family == Family::qwen3_5 || model.config.family == Family::gemma3) {
+    model.config.tensor_prefix = tensor_prefix_of(*model.tensors);
+  }
   check_tensors(model.config, *model.tensors, false, gate);
   return model;
 }
