@@ -79,8 +79,8 @@ constexpr KeyRule kHfKeys[] = {
     {"max_window_layers", Use::wired, "", kQwen2 | kQwen3},
     {"bos_token_id", Use::wired},
     {"eos_token_id", Use::wired},
-    {"quantization_config", Use::only, "null"},  // anything else is refused by hf_config.cc with its method
-    {"compression_config", Use::only, "null"},
+    {"quantization_config", Use::wired},  // its keys are kQuantizationKeys
+    {"compression_config", Use::wired},   // its older name
     {"pretraining_tp", Use::only, "1|0"},
     {"partial_rotary_factor", Use::only, "1", kPure | kGemma3},
     {"partial_rotary_factor", Use::wired, "", kQwen3_5},
@@ -151,8 +151,8 @@ constexpr KeyRule kHfOuterKeys[] = {
     {"text_config", Use::wired},
     {"tie_word_embeddings", Use::wired},  // must agree with text_config's
     {"eos_token_id", Use::wired},         // joins text_config's
-    {"quantization_config", Use::only, "null"},
-    {"compression_config", Use::only, "null"},
+    {"quantization_config", Use::wired},
+    {"compression_config", Use::wired},
     {"vision_config", Use::harmless},  // no image reaches this engine
     {"image_token_id", Use::harmless},
     {"video_token_id", Use::harmless, "", kQwen3_5},
@@ -186,6 +186,38 @@ constexpr RopeKeyRule kRopeKeys[] = {
     // How height, width and time share the frequencies: text has one position for all three.
     {"mrope_section", "default|linear|llama3", kQwen3_5, Use::harmless},
     {"mrope_interleaved", "default|linear|llama3", kQwen3_5, Use::harmless},
+};
+
+// quantization_config of method compressed-tensors (QuantizationConfig, QuantizationScheme and
+// QuantizationArgs of vllm-project/compressed-tensors).
+constexpr KeyRule kQuantizationKeys[] = {
+    {"quant_method", Use::wired},
+    {"format", Use::only, "\"int-quantized\"|\"pack-quantized\"|\"mixed-precision\""},
+    {"quantization_status", Use::only, "\"compressed\""},
+    {"version", Use::harmless},
+    {"global_compression_ratio", Use::harmless},
+    {"ignore", Use::wired},
+    {"kv_cache_scheme", Use::only, "null"},
+    {"sparsity_config", Use::only, "{}|null"},
+    {"transform_config", Use::only, "{}|null"},
+    {"moe_sparsity_config", Use::only, "{}|null"},
+    {"config_groups.*.targets", Use::wired},
+    {"config_groups.*.format", Use::only, "\"int-quantized\"|\"pack-quantized\"|null"},
+    {"config_groups.*.input_activations", Use::only, "null"},
+    {"config_groups.*.output_activations", Use::only, "null"},
+    {"config_groups.*.weights.num_bits", Use::only, "8|4"},
+    {"config_groups.*.weights.type", Use::only, "\"int\""},
+    {"config_groups.*.weights.symmetric", Use::only, "true"},
+    {"config_groups.*.weights.strategy", Use::only, "\"channel\"|\"group\""},
+    {"config_groups.*.weights.group_size", Use::wired},
+    {"config_groups.*.weights.dynamic", Use::only, "false"},
+    {"config_groups.*.weights.block_structure", Use::only, "null"},
+    {"config_groups.*.weights.actorder", Use::only,
+     "null|false|\"static\"|\"weight\""},                    // by rows as they lie
+    {"config_groups.*.weights.scale_dtype", Use::harmless},  // the tensor says its own type
+    {"config_groups.*.weights.zp_dtype", Use::harmless},
+    {"config_groups.*.weights.observer", Use::harmless},  // how the scales were found
+    {"config_groups.*.weights.observer_kwargs", Use::harmless},
 };
 
 // GGUF keys below "<arch>.", as llama.cpp's converter writes them (gguf-py/gguf/constants.py).
@@ -332,6 +364,11 @@ void CapabilityGate::judge_hf_outer(Family family, const std::string& key, const
     if (rule != nullptr && rule->use != Use::harmless) rule = nullptr;
   }
   apply(rule, key, value, std::string(name_of(family)) + " models beside text_config");
+}
+
+void CapabilityGate::judge_quantization(const std::string& rule, const std::string& key,
+                                        const std::string& value) {
+  apply(find_rule(kQuantizationKeys, Family::llama, rule), key, value, "compressed-tensors");
 }
 
 void CapabilityGate::apply(const KeyRule* rule, const std::string& key, const std::string& value,

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "engine/base/error.h"
+#include "engine/models/quantization_config.h"
 #include "engine/weights/untrusted.h"
 
 namespace ete {
@@ -165,6 +166,18 @@ void check_tensor(const SourceTensor* tensor, const std::string& name, const std
   }
 }
 
+// The configuration says how each matrix is kept; what reads the checkpoint otherwise reads other weights.
+void check_quantised(const QuantizationConfig& quantization, const SourceTensor& tensor) {
+  constexpr std::string_view kWeight = ".weight";
+  if (tensor.shape.size() != 2 || !tensor.name.ends_with(kWeight) || tensor.type == SourceType::integers)
+    return;
+  if (quantization.scheme_of(tensor.name.substr(0, tensor.name.size() - kWeight.size()))) {
+    throw Error(ErrorCode::corrupt, tensor.file + ": tensor " + printable(tensor.name) + " has type " +
+                                        std::string(name_of(tensor.type)) +
+                                        ", but quantization_config says that it is quantised");
+  }
+}
+
 // GGUF keeps no extents of 1.
 std::vector<int64_t> gguf_shape(const std::vector<int64_t>& shape) {
   return shape.size() == 3 ? std::vector<int64_t>{shape[0], shape[2]} : shape;
@@ -253,6 +266,7 @@ void check_tensors(const ModelConfig& config, const TensorSource& tensors, bool 
     const auto found = by_name.find(name);
     check_tensor(found == by_name.end() ? nullptr : found->second, name,
                  is_gguf ? gguf_shape(expected.shape) : expected.shape);
+    if (config.quantization) check_quantised(*config.quantization, *found->second);
     used.insert(name);
   }
   if (is_gguf) used.insert("rope_freqs.weight");

@@ -9,6 +9,7 @@
 #include "engine/models/gemma3_config.h"
 #include "engine/models/hf_rope.h"
 #include "engine/models/json_fields.h"
+#include "engine/models/quantization_config.h"
 #include "engine/models/qwen3_5_config.h"
 #include "engine/weights/untrusted.h"
 
@@ -82,30 +83,6 @@ const HfClass& find_class(const json& config, const std::string& file) {
   }
   unsupported(file, "architectures " + printable(architecture.value_or("(absent)")) + " with model_type " +
                         printable(model_type.value_or("(absent)")) + " is not supported; " + kSupported);
-}
-
-// "quant_method = gptq, bits = 4": the scalars inside, so that a refusal says what the model needs.
-void list_scalars(const json& value, const std::string& name, std::string& text) {
-  if (value.is_object()) {
-    for (const auto& [key, child] : value.items())
-      list_scalars(child, name.empty() ? key : name + "." + key, text);
-  } else if (!value.is_array()) {
-    text += (text.empty() ? "" : ", ") + name + " = " + value.dump();
-  }
-}
-
-void refuse_quantization(const json& config, const std::string& file) {
-  for (const char* key : {"quantization_config", "compression_config"}) {
-    const auto found = config.find(key);
-    if (found == config.end() || found->is_null()) continue;
-    std::string scalars;
-    list_scalars(*found, "", scalars);
-    const std::string method = found->is_object() && found->contains("quant_method")
-                                   ? "quant_method " + short_text((*found)["quant_method"])
-                                   : "an unnamed quant_method";
-    unsupported(file, std::string(key) + ": quantised weights of " + method + " are not supported (" +
-                          printable(scalars, 1000) + ")");
-  }
 }
 
 Activation activation_from(const std::string& name, const std::string& file) {
@@ -309,16 +286,17 @@ ModelConfig read_text_config(const json& config, const HfClass& hf_class, const 
 ModelConfig read_hf_config(std::string_view text, const std::string& file, CapabilityGate& gate) {
   const json config = parse_object(text, file);
   const HfClass& hf_class = find_class(config, file);
-  refuse_quantization(config, file);
+  auto quantization = read_quantization(config, file, gate);
   if (!hf_class.is_multimodal()) {
     ModelConfig model = read_text_config(config, hf_class, file);
+    model.quantization = std::move(quantization);
     judge_keys(config, "", model, gate);
     return model;
   }
   const std::string inside = file + ": text_config";
   const json& inner = text_config_of(config, hf_class, file);
-  refuse_quantization(inner, inside);
   ModelConfig model = read_text_config(inner, hf_class, inside);
+  model.quantization = quantization ? std::move(quantization) : read_quantization(inner, inside, gate);
   for (const auto& [key, value] : config.items()) {
     gate.judge_hf_outer(hf_class.family, key, short_text(value));
   }

@@ -26,6 +26,8 @@ struct RopeConfig {
   std::vector<float> inv_freq;  // [rotary_dim / 2]
 };
 
+class QuantizationConfig;  // quantization_config.h
+
 // Every hyperparameter that the arithmetic depends on; field names are config.json's.
 struct ModelConfig {
   Family family = Family::llama;
@@ -58,6 +60,7 @@ struct ModelConfig {
   int64_t nextn_predict_layers = 0;  // of a GGUF file: blocks after the last layer, which are not computed
   // What precedes the text model's tensors in an HF file: "model.language_model." in multimodal checkpoints.
   std::string tensor_prefix = "model.";
+  std::shared_ptr<const QuantizationConfig> quantization;  // how an HF file's matrices are kept; null: floats
   std::vector<int32_t> eos_token_ids;  // ids that end generation, from config, generation_config and GGUF
   int32_t bos_token_id = -1;
 

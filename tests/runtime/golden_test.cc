@@ -133,7 +133,9 @@ TEST_P(GoldenTest, LongPrompt) {
 INSTANTIATE_TEST_SUITE_P(
     Models, GoldenTest,
     testing::Combine(testing::Values("llama_gqa", "llama_rope_scaled", "qwen2", "qwen3", "mistral_swa",
-                                     "qwen3_5", "qwen3_5_bf16", "qwen3_5_mm", "gemma3", "gemma3_linear"),
+                                     "qwen3_5", "qwen3_5_bf16", "qwen3_5_mm", "gemma3", "gemma3_linear",
+                                     "llama_gqa_w8a16", "llama_gqa_w8a16_packed", "qwen3_5_w8a16",
+                                     "qwen3_5_w8a16_packed"),
                      testing::Values(Path{"cpu", "plain"}, Path{"cpu", "auto"}, Path{"detached", "plain"},
                                      Path{"cuda:0", "plain"})),
     [](const auto& info) { return std::get<0>(info.param) + "_" + name_of_path(std::get<1>(info.param)); });
