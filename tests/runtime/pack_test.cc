@@ -218,7 +218,7 @@ TEST_F(PackTest, RefusesWhatAConfigurationCannotSay) {
   EXPECT_THAT(message_of([&] { pack(dir.file("m.gguf"), PackFormat::int8); }),
               HasSubstr("rope_freqs.weight"));
   auto named = testing::gguf_from_hf(open_model(model_path("llama_gqa")));
-  named.strings("tokenizer.ggml.tokens", {"a", "b"});
+  named.strings("tokenizer.ggml.tokens", {"a", "b", "c"});
   named.string("tokenizer.ggml.model", "gpt2");
   named.string("tokenizer.ggml.pre", "tekken");
   named.write(dir.file("m.gguf"));
