@@ -37,5 +37,6 @@ void add_tokenize_command(CLI::App& app, Action& action);
 void add_logits_command(CLI::App& app, Action& action);
 void add_inspect_command(CLI::App& app, Action& action);
 void add_bench_command(CLI::App& app, Action& action);
+void add_pack_command(CLI::App& app, Action& action);
 
 }  // namespace ete::cli

@@ -42,6 +42,7 @@ int main(int argc, char** argv) {
   ete::cli::add_logits_command(app, action);
   ete::cli::add_inspect_command(app, action);
   ete::cli::add_bench_command(app, action);
+  ete::cli::add_pack_command(app, action);
   // CLI11 would only say that a subcommand is missing.
   const auto is_given = [argv](const CLI::App* command) { return command->check_name(argv[1]); };
   if (argc > 1 && argv[1][0] != '-' && app.get_subcommands(is_given).empty()) {

@@ -24,8 +24,9 @@ constexpr unsigned kMistral = bit(Family::mistral);
 constexpr unsigned kQwen2 = bit(Family::qwen2);
 constexpr unsigned kQwen3 = bit(Family::qwen3);
 constexpr unsigned kQwen3_5 = bit(Family::qwen3_5);
+constexpr unsigned kGemma3 = bit(Family::gemma3);
 constexpr unsigned kPure = kLlama | kMistral | kQwen2 | kQwen3;
-constexpr unsigned kAll = kPure | kQwen3_5;
+constexpr unsigned kAll = kPure | kQwen3_5 | kGemma3;
 
 }  // namespace
 
@@ -38,8 +39,8 @@ struct KeyRule {
 
 namespace {
 
-// config.json, as transformers' LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config and Qwen3_5TextConfig
-// define it.
+// config.json, as transformers' LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config, Qwen3_5TextConfig and
+// Gemma3TextConfig define it.
 constexpr KeyRule kHfKeys[] = {
     {"architectures", Use::wired},
     {"model_type", Use::wired},
@@ -52,26 +53,36 @@ constexpr KeyRule kHfKeys[] = {
     {"vocab_size", Use::wired},
     {"max_position_embeddings", Use::wired},
     {"rms_norm_eps", Use::wired},
-    {"hidden_act", Use::wired},
+    {"hidden_act", Use::wired, "", kPure | kQwen3_5},
+    {"hidden_act", Use::only, "\"gelu_pytorch_tanh\"", kGemma3},  // Gemma 3 reads hidden_activation
+    {"hidden_activation", Use::wired, "", kGemma3},
+    {"query_pre_attn_scalar", Use::wired, "", kGemma3},
+    {"rope_local_base_freq", Use::wired, "", kGemma3},
+    {"sliding_window_pattern", Use::wired, "", kGemma3},
+    {"_sliding_window_pattern", Use::wired, "", kGemma3},
+    {"attn_logit_softcapping", Use::only, "null", kGemma3},
+    {"final_logit_softcapping", Use::only, "null", kGemma3},
+    {"use_bidirectional_attention", Use::only, "false|null", kGemma3},
+    {"cache_implementation", Use::harmless, "", kGemma3},  // how transformers keeps its own cache
     {"tie_word_embeddings", Use::wired},
-    {"attention_bias", Use::wired, "", kLlama | kQwen3 | kQwen3_5},
+    {"attention_bias", Use::wired, "", kLlama | kQwen3 | kQwen3_5 | kGemma3},
     {"attention_bias", Use::only, "false", kMistral},
     {"mlp_bias", Use::wired, "", kLlama},
-    {"mlp_bias", Use::only, "false", kMistral | kQwen2 | kQwen3 | kQwen3_5},
+    {"mlp_bias", Use::only, "false", kMistral | kQwen2 | kQwen3 | kQwen3_5 | kGemma3},
     {"rope_theta", Use::wired},
     {"rope_scaling", Use::wired},
     {"rope_parameters", Use::wired},
     {"layer_types", Use::wired},
-    {"sliding_window", Use::wired, "", kMistral | kQwen2 | kQwen3},
+    {"sliding_window", Use::wired, "", kMistral | kQwen2 | kQwen3 | kGemma3},
     {"sliding_window", Use::only, "null", kLlama | kQwen3_5},
     {"use_sliding_window", Use::wired, "", kQwen2 | kQwen3},
     {"max_window_layers", Use::wired, "", kQwen2 | kQwen3},
     {"bos_token_id", Use::wired},
     {"eos_token_id", Use::wired},
-    {"quantization_config", Use::only, "null"},  // anything else is refused by hf_config.cc with its method
-    {"compression_config", Use::only, "null"},
+    {"quantization_config", Use::wired},  // its keys are kQuantizationKeys
+    {"compression_config", Use::wired},   // its older name
     {"pretraining_tp", Use::only, "1|0"},
-    {"partial_rotary_factor", Use::only, "1", kPure},
+    {"partial_rotary_factor", Use::only, "1", kPure | kGemma3},
     {"partial_rotary_factor", Use::wired, "", kQwen3_5},
     {"linear_conv_kernel_dim", Use::wired, "", kQwen3_5},
     {"linear_key_head_dim", Use::wired, "", kQwen3_5},
@@ -132,21 +143,28 @@ constexpr KeyRule kHfKeys[] = {
     {"transformers.js_config", Use::harmless},
 };
 
-// Keys beside text_config in a multimodal model's config.json (Qwen3_5Config); those that are harmless in any
-// config.json are so here.
+// Keys beside text_config in a multimodal model's config.json (Qwen3_5Config, Gemma3Config); those that are
+// harmless in any config.json are so here.
 constexpr KeyRule kHfOuterKeys[] = {
     {"architectures", Use::wired},
     {"model_type", Use::wired},
     {"text_config", Use::wired},
     {"tie_word_embeddings", Use::wired},  // must agree with text_config's
-    {"quantization_config", Use::only, "null"},
-    {"compression_config", Use::only, "null"},
+    {"eos_token_id", Use::wired},         // joins text_config's
+    {"quantization_config", Use::wired},
+    {"compression_config", Use::wired},
     {"vision_config", Use::harmless},  // no image reaches this engine
     {"image_token_id", Use::harmless},
-    {"video_token_id", Use::harmless},
-    {"vision_start_token_id", Use::harmless},
-    {"vision_end_token_id", Use::harmless},
-    {"language_model_only", Use::harmless},
+    {"video_token_id", Use::harmless, "", kQwen3_5},
+    {"vision_start_token_id", Use::harmless, "", kQwen3_5},
+    {"vision_end_token_id", Use::harmless, "", kQwen3_5},
+    {"language_model_only", Use::harmless, "", kQwen3_5},
+    {"image_token_index", Use::harmless, "", kGemma3},
+    {"boi_token_index", Use::harmless, "", kGemma3},
+    {"eoi_token_index", Use::harmless, "", kGemma3},
+    {"boi_token_id", Use::harmless, "", kGemma3},
+    {"eoi_token_id", Use::harmless, "", kGemma3},
+    {"mm_tokens_per_image", Use::harmless, "", kGemma3},
 };
 
 // The rope object of config.json; `values` holds the rope types that read the key.
@@ -170,6 +188,38 @@ constexpr RopeKeyRule kRopeKeys[] = {
     {"mrope_interleaved", "default|linear|llama3", kQwen3_5, Use::harmless},
 };
 
+// quantization_config of method compressed-tensors (QuantizationConfig, QuantizationScheme and
+// QuantizationArgs of vllm-project/compressed-tensors).
+constexpr KeyRule kQuantizationKeys[] = {
+    {"quant_method", Use::wired},
+    {"format", Use::only, "\"int-quantized\"|\"pack-quantized\"|\"mixed-precision\""},
+    {"quantization_status", Use::only, "\"compressed\""},
+    {"version", Use::harmless},
+    {"global_compression_ratio", Use::harmless},
+    {"ignore", Use::wired},
+    {"kv_cache_scheme", Use::only, "null"},
+    {"sparsity_config", Use::only, "{}|null"},
+    {"transform_config", Use::only, "{}|null"},
+    {"moe_sparsity_config", Use::only, "{}|null"},
+    {"config_groups.*.targets", Use::wired},
+    {"config_groups.*.format", Use::only, "\"int-quantized\"|\"pack-quantized\"|null"},
+    {"config_groups.*.input_activations", Use::only, "null"},
+    {"config_groups.*.output_activations", Use::only, "null"},
+    {"config_groups.*.weights.num_bits", Use::only, "8|4"},
+    {"config_groups.*.weights.type", Use::only, "\"int\""},
+    {"config_groups.*.weights.symmetric", Use::only, "true"},
+    {"config_groups.*.weights.strategy", Use::only, "\"channel\"|\"group\""},
+    {"config_groups.*.weights.group_size", Use::wired},
+    {"config_groups.*.weights.dynamic", Use::only, "false"},
+    {"config_groups.*.weights.block_structure", Use::only, "null"},
+    {"config_groups.*.weights.actorder", Use::only,
+     "null|false|\"static\"|\"weight\""},                    // by rows as they lie
+    {"config_groups.*.weights.scale_dtype", Use::harmless},  // the tensor says its own type
+    {"config_groups.*.weights.zp_dtype", Use::harmless},
+    {"config_groups.*.weights.observer", Use::harmless},  // how the scales were found
+    {"config_groups.*.weights.observer_kwargs", Use::harmless},
+};
+
 // GGUF keys below "<arch>.", as llama.cpp's converter writes them (gguf-py/gguf/constants.py).
 constexpr KeyRule kGgufArchKeys[] = {
     {"block_count", Use::wired},
@@ -182,7 +232,9 @@ constexpr KeyRule kGgufArchKeys[] = {
     {"attention.key_length", Use::wired},
     {"attention.value_length", Use::wired},
     {"attention.layer_norm_rms_epsilon", Use::wired},
-    {"attention.sliding_window", Use::wired, "", kLlama},
+    {"attention.sliding_window", Use::wired, "", kLlama | kGemma3},
+    {"attention.sliding_window_pattern", Use::only, "6", kGemma3},
+    {"rope.freq_base_swa", Use::wired, "", kGemma3},
     {"rope.freq_base", Use::wired},
     {"rope.dimension_count", Use::wired},
     {"rope.scaling.type", Use::wired},
@@ -289,7 +341,10 @@ void CapabilityGate::judge_hf(Family family, const std::string& key, const std::
   const size_t dot = name.find('.');
   const std::string_view parent = name.substr(0, dot);
   if (dot != std::string::npos && (parent == "rope_scaling" || parent == "rope_parameters")) {
-    const auto child = name.substr(dot + 1);
+    auto child = name.substr(dot + 1);
+    for (const std::string_view kind : {"full_attention.", "sliding_attention."}) {
+      if (family == Family::gemma3 && child.starts_with(kind)) child.remove_prefix(kind.size());
+    }
     for (const RopeKeyRule& rule : kRopeKeys) {
       const bool is_read = one_of(rule.types, rope_type) && (rule.families & bit(family)) != 0;
       if (rule.key == child && is_read) {
@@ -309,6 +364,11 @@ void CapabilityGate::judge_hf_outer(Family family, const std::string& key, const
     if (rule != nullptr && rule->use != Use::harmless) rule = nullptr;
   }
   apply(rule, key, value, std::string(name_of(family)) + " models beside text_config");
+}
+
+void CapabilityGate::judge_quantization(const std::string& rule, const std::string& key,
+                                        const std::string& value) {
+  apply(find_rule(kQuantizationKeys, Family::llama, rule), key, value, "compressed-tensors");
 }
 
 void CapabilityGate::apply(const KeyRule* rule, const std::string& key, const std::string& value,

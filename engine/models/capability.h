@@ -24,6 +24,8 @@ class CapabilityGate {
   void judge_hf(Family family, const std::string& key, const std::string& value,
                 std::string_view rope_type = "");
   void judge_hf_outer(Family family, const std::string& key, const std::string& value);
+  // A key below quantization_config, whose place in the table is `rule`: "config_groups.*.targets".
+  void judge_quantization(const std::string& rule, const std::string& key, const std::string& value);
   // A key of GGUF metadata; `arch` is general.architecture.
   void judge_gguf(Family family, std::string_view arch, const std::string& key, const std::string& value);
   // A tensor of a part that a text model does not compute.

@@ -8,6 +8,7 @@
 
 #include "engine/base/error.h"
 #include "engine/models/config_checks.h"
+#include "engine/models/gemma3_config.h"
 #include "engine/models/qwen3_5_config.h"
 #include "engine/models/rope_frequencies.h"
 #include "engine/weights/untrusted.h"
@@ -25,7 +26,8 @@ struct GgufArchitecture {
 constexpr GgufArchitecture kArchitectures[] = {{"llama", Family::llama, false},
                                                {"qwen2", Family::qwen2, false},
                                                {"qwen3", Family::qwen3, true},
-                                               {"qwen35", Family::qwen3_5, true}};
+                                               {"qwen35", Family::qwen3_5, true},
+                                               {"gemma3", Family::gemma3, true}};
 
 const GgufArchitecture& find_architecture(const GgufMetadata& metadata, const std::string& file) {
   const auto name = metadata.string("general.architecture");
@@ -34,7 +36,7 @@ const GgufArchitecture& find_architecture(const GgufMetadata& metadata, const st
     if (*name == known.name) return known;
   }
   throw Error(ErrorCode::unsupported, file + ": general.architecture " + printable(*name) +
-                                          " is not supported; llama, qwen2, qwen3 and qwen35 are");
+                                          " is not supported; llama, qwen2, qwen3, qwen35 and gemma3 are");
 }
 
 // Reads keys below "<arch>.".
@@ -285,6 +287,9 @@ ModelConfig read_gguf_config(const GgufMetadata& metadata, const TensorSource& t
   const bool reads_window = arch.family == Family::llama;
   model.layer_window.assign(static_cast<size_t>(model.num_hidden_layers),
                             reads_window ? window.value_or(0) : 0);
+  if (arch.family == Family::gemma3) {
+    complete_gemma3(window, fields.number("rope.freq_base_swa"), file, model);
+  }
   const auto has = [&](const std::string& name) { return tensors.find(name) != nullptr; };
   model.tie_word_embeddings = !has("output.weight");
   const std::string attention = first_attention_block(model);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "engine/base/error.h"
+#include "engine/models/quantization_config.h"
 #include "engine/weights/untrusted.h"
 
 namespace ete {
@@ -14,7 +15,8 @@ namespace {
 
 constexpr std::string_view kModelPrefix = "model.";
 constexpr std::string_view kLayerPrefix = "model.layers.";
-constexpr std::string_view kNestedPrefix = "model.language_model.";
+// How transformers 5 and 4 write the text part of a multimodal checkpoint.
+constexpr std::string_view kNestedPrefixes[] = {"model.language_model.", "language_model.model."};
 constexpr std::string_view kGgufLayerPrefix = "blk.";
 
 using Names = std::map<std::string_view, std::string_view>;  // HF -> GGUF
@@ -44,8 +46,11 @@ const Names& layer_modules() {
 std::string irregular_name(std::string_view hf_name, Family family) {
   if (hf_name == "linear_attn.A_log") return "ssm_a";
   if (hf_name == "linear_attn.dt_bias") return "ssm_dt.bias";
-  if (family == Family::qwen3_5 && hf_name == "post_attention_layernorm.weight")
+  const bool is_gemma = family == Family::gemma3;
+  if ((is_gemma || family == Family::qwen3_5) && hf_name == "post_attention_layernorm.weight")
     return "post_attention_norm.weight";
+  if (is_gemma && hf_name == "pre_feedforward_layernorm.weight") return "ffn_norm.weight";
+  if (is_gemma && hf_name == "post_feedforward_layernorm.weight") return "post_ffw_norm.weight";
   return "";
 }
 
@@ -116,6 +121,10 @@ void add_layer(ExpectedList& list, const ModelConfig& c, int64_t layer) {
     add_self_attention(list, c, prefix + "self_attn.");
   }
   list.add(prefix + "post_attention_layernorm.weight", {c.hidden_size});
+  if (c.family == Family::gemma3) {
+    list.add(prefix + "pre_feedforward_layernorm.weight", {c.hidden_size});
+    list.add(prefix + "post_feedforward_layernorm.weight", {c.hidden_size});
+  }
   list.add_linear(prefix + "mlp.gate_proj", c.intermediate_size, c.hidden_size, c.mlp_bias);
   list.add_linear(prefix + "mlp.up_proj", c.intermediate_size, c.hidden_size, c.mlp_bias);
   list.add_linear(prefix + "mlp.down_proj", c.hidden_size, c.intermediate_size, c.mlp_bias);
@@ -157,6 +166,18 @@ void check_tensor(const SourceTensor* tensor, const std::string& name, const std
   }
 }
 
+// The configuration says how each matrix is kept; what reads the checkpoint otherwise reads other weights.
+void check_quantised(const QuantizationConfig& quantization, const SourceTensor& tensor) {
+  constexpr std::string_view kWeight = ".weight";
+  if (tensor.shape.size() != 2 || !tensor.name.ends_with(kWeight) || tensor.type == SourceType::integers)
+    return;
+  if (quantization.scheme_of(tensor.name.substr(0, tensor.name.size() - kWeight.size()))) {
+    throw Error(ErrorCode::corrupt, tensor.file + ": tensor " + printable(tensor.name) + " has type " +
+                                        std::string(name_of(tensor.type)) +
+                                        ", but quantization_config says that it is quantised");
+  }
+}
+
 // GGUF keeps no extents of 1.
 std::vector<int64_t> gguf_shape(const std::vector<int64_t>& shape) {
   return shape.size() == 3 ? std::vector<int64_t>{shape[0], shape[2]} : shape;
@@ -165,6 +186,12 @@ std::vector<int64_t> gguf_shape(const std::vector<int64_t>& shape) {
 // Parts of a checkpoint that a text model does not compute: the vision tower and the layers that predict
 // further tokens.
 bool is_skipped(const ModelConfig& config, bool is_gguf, const std::string& name) {
+  if (config.family == Family::gemma3 && !is_gguf) {
+    const std::string_view inner = name.starts_with(kModelPrefix)
+                                       ? std::string_view(name).substr(kModelPrefix.size())
+                                       : std::string_view(name);
+    return inner.starts_with("vision_tower.") || inner.starts_with("multi_modal_projector.");
+  }
   if (config.family != Family::qwen3_5) return false;
   if (!is_gguf) {
     return name.starts_with("model.visual.") || name.starts_with("visual.") || name.starts_with("mtp.");
@@ -221,7 +248,9 @@ bool gguf_permuted_qk(const ModelFiles& model) {
 
 std::string tensor_prefix_of(const TensorSource& tensors) {
   for (const SourceTensor* tensor : tensors.all()) {
-    if (tensor->name.starts_with(kNestedPrefix)) return std::string(kNestedPrefix);
+    for (const std::string_view prefix : kNestedPrefixes) {
+      if (tensor->name.starts_with(prefix)) return std::string(prefix);
+    }
   }
   return std::string(kModelPrefix);
 }
@@ -237,12 +266,14 @@ void check_tensors(const ModelConfig& config, const TensorSource& tensors, bool 
     const auto found = by_name.find(name);
     check_tensor(found == by_name.end() ? nullptr : found->second, name,
                  is_gguf ? gguf_shape(expected.shape) : expected.shape);
+    if (config.quantization) check_quantised(*config.quantization, *found->second);
     used.insert(name);
   }
   if (is_gguf) used.insert("rope_freqs.weight");
   for (const SourceTensor* tensor : tensors.all()) {
     if (used.contains(tensor->name)) continue;
-    if (!is_gguf && config.tie_word_embeddings && tensor->name == "lm_head.weight") {
+    const bool is_head = tensor->name == "lm_head.weight" || tensor->name == "language_model.lm_head.weight";
+    if (!is_gguf && config.tie_word_embeddings && is_head) {
       check_tied_head(*tensor, *by_name.at(config.tensor_prefix + "embed_tokens.weight"));
     } else if (is_skipped(config, is_gguf, tensor->name)) {
       gate.note_skipped_tensor(tensor->name);

@@ -6,9 +6,11 @@
 
 #include "engine/base/error.h"
 #include "engine/models/config_checks.h"
+#include "engine/models/gemma3_config.h"
+#include "engine/models/hf_rope.h"
 #include "engine/models/json_fields.h"
+#include "engine/models/quantization_config.h"
 #include "engine/models/qwen3_5_config.h"
-#include "engine/models/rope_frequencies.h"
 #include "engine/weights/untrusted.h"
 
 namespace ete {
@@ -28,7 +30,13 @@ struct HfClass {
   bool has_qkv_bias;       // always, without a key
   bool has_qk_norm;
   double partial_rotary_factor = 1;  // when the key is absent
-  bool is_multimodal = false;        // the text model's configuration is text_config
+  std::string_view text_model_type =
+      "";                            // of a multimodal model: text_config's; it configures the text model
+  int64_t num_attention_heads = 0;   // when the key is absent; 0: it must be there
+  int64_t vocab_size = 0;            // likewise
+  bool tie_word_embeddings = false;  // when the key is absent
+
+  bool is_multimodal() const { return !text_model_type.empty(); }
 };
 constexpr HfClass kClasses[] = {
     {"LlamaForCausalLM", "llama", Family::llama, 0, 0, 2048, 0, false, false},
@@ -37,14 +45,19 @@ constexpr HfClass kClasses[] = {
     {"Qwen3ForCausalLM", "qwen3", Family::qwen3, 32, 128, 32768, 4096, false, true},
     {"Qwen3_5ForCausalLM", "qwen3_5_text", Family::qwen3_5, 4, 256, 32768, 0, false, true, 0.25},
     {"Qwen3_5ForConditionalGeneration", "qwen3_5", Family::qwen3_5, 4, 256, 32768, 0, false, true, 0.25,
+     "qwen3_5_text"},
+    {"Gemma3ForCausalLM", "gemma3_text", Family::gemma3, 4, 256, 131072, 4096, false, true, 1, "", 8, 262208,
      true},
+    {"Gemma3ForConditionalGeneration", "gemma3", Family::gemma3, 4, 256, 131072, 4096, false, true, 1,
+     "gemma3_text", 8, 262208, true},
 };
 constexpr double kDefaultEps = 1e-6;
 constexpr double kDefaultTheta = 10000.0;
 constexpr int64_t kDefaultMaxWindowLayers = 28;
 constexpr const char* kSupported =
     "supported are LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, "
-    "Qwen3_5ForCausalLM and Qwen3_5ForConditionalGeneration";
+    "Qwen3_5ForCausalLM, Qwen3_5ForConditionalGeneration, Gemma3ForCausalLM and "
+    "Gemma3ForConditionalGeneration";
 
 [[noreturn]] void unsupported(const std::string& file, const std::string& what) {
   throw Error(ErrorCode::unsupported, file + ": " + what);
@@ -72,93 +85,12 @@ const HfClass& find_class(const json& config, const std::string& file) {
                         printable(model_type.value_or("(absent)")) + " is not supported; " + kSupported);
 }
 
-// "quant_method = gptq, bits = 4": the scalars inside, so that a refusal says what the model needs.
-void list_scalars(const json& value, const std::string& name, std::string& text) {
-  if (value.is_object()) {
-    for (const auto& [key, child] : value.items())
-      list_scalars(child, name.empty() ? key : name + "." + key, text);
-  } else if (!value.is_array()) {
-    text += (text.empty() ? "" : ", ") + name + " = " + value.dump();
-  }
-}
-
-void refuse_quantization(const json& config, const std::string& file) {
-  for (const char* key : {"quantization_config", "compression_config"}) {
-    const auto found = config.find(key);
-    if (found == config.end() || found->is_null()) continue;
-    std::string scalars;
-    list_scalars(*found, "", scalars);
-    const std::string method = found->is_object() && found->contains("quant_method")
-                                   ? "quant_method " + short_text((*found)["quant_method"])
-                                   : "an unnamed quant_method";
-    unsupported(file, std::string(key) + ": quantised weights of " + method + " are not supported (" +
-                          printable(scalars, 1000) + ")");
-  }
-}
-
 Activation activation_from(const std::string& name, const std::string& file) {
   if (name == "silu" || name == "swish") return Activation::silu;
   if (name == "gelu" || name == "gelu_python") return Activation::gelu_erf;
   if (name == "gelu_pytorch_tanh" || name == "gelu_new") return Activation::gelu_tanh;
   unsupported(file, "hidden_act " + printable(name) +
                         " is not supported; silu, gelu, gelu_new and gelu_pytorch_tanh are");
-}
-
-// rope_parameters (transformers 5) or rope_scaling (4); null when neither is there.
-struct RopeObject {
-  std::string key;
-  const json* object = nullptr;
-};
-
-RopeObject find_rope_object(const json& config, const std::string& file) {
-  const JsonFields fields(config, file);
-  const json* parameters = fields.find("rope_parameters");
-  const json* scaling = fields.find("rope_scaling");
-  if (parameters != nullptr && scaling != nullptr && *parameters != *scaling) {
-    fields.fail("rope_scaling", "and rope_parameters are both there and differ; one of them is enough");
-  }
-  RopeObject rope =
-      parameters != nullptr ? RopeObject{"rope_parameters", parameters} : RopeObject{"rope_scaling", scaling};
-  if (rope.object != nullptr && !rope.object->is_object()) fields.fail(rope.key.c_str(), "is not an object");
-  return rope;
-}
-
-std::string rope_type_of(const JsonFields& rope) {
-  const auto type = rope.string("rope_type");
-  const auto old_type = rope.string("type");
-  if (type && old_type && *type != *old_type) {
-    rope.fail("rope_type", printable(*type) + " and type " + printable(*old_type) + " disagree");
-  }
-  return type ? *type : old_type.value_or("default");
-}
-
-double required_positive(const JsonFields& fields, const char* field, const std::string& prefix,
-                         const std::string& file) {
-  const auto value = fields.number(field);
-  if (!value) fields.fail(field, "is missing");
-  check_positive(*value, prefix + field, file);
-  return *value;
-}
-
-void apply_scaling(RopeConfig& rope, const JsonFields& fields, const std::string& prefix,
-                   const std::string& file) {
-  const auto positive = [&](const char* field) { return required_positive(fields, field, prefix, file); };
-  if (rope.type == "linear") {
-    scale_linear(rope.inv_freq, positive("factor"));
-  } else if (rope.type == "llama3") {
-    const Llama3Scaling scaling{
-        .factor = positive("factor"),
-        .low_freq_factor = positive("low_freq_factor"),
-        .high_freq_factor = positive("high_freq_factor"),
-        .original_max_position_embeddings = positive("original_max_position_embeddings")};
-    if (scaling.high_freq_factor <= scaling.low_freq_factor) {
-      fields.fail("high_freq_factor", "must be greater than low_freq_factor");
-    }
-    scale_llama3(rope.inv_freq, scaling);
-  } else if (rope.type != "default") {
-    unsupported(file, prefix + "rope_type " + printable(rope.type) +
-                          " is not supported; default, linear and llama3 are");
-  }
 }
 
 // The width that is rotated: int(head_dim * partial_rotary_factor), as modeling_rope_utils.py computes it.
@@ -183,22 +115,12 @@ int64_t read_rotary_dim(const json& config, const JsonFields& rope, const HfClas
 
 RopeConfig read_rope(const json& config, const HfClass& hf_class, int64_t head_dim, const std::string& file) {
   static const json kEmpty = json::object();
-  const RopeObject found = find_rope_object(config, file);
+  const JsonFields outer(config, file);
+  const RopeObject found = find_rope_object(outer);
   const std::string prefix = found.key + ".";
   const JsonFields fields(found.object == nullptr ? kEmpty : *found.object, file, prefix);
-  const auto outer_theta = JsonFields(config, file).number("rope_theta");
-  const auto inner_theta = fields.number("rope_theta");
-  if (outer_theta && inner_theta && *outer_theta != *inner_theta) {
-    fields.fail("rope_theta", "disagrees with the rope_theta beside it");
-  }
-  RopeConfig rope;
-  rope.type = rope_type_of(fields);
-  rope.theta = inner_theta.value_or(outer_theta.value_or(kDefaultTheta));
-  check_positive(rope.theta, "rope_theta", file);
-  rope.rotary_dim = read_rotary_dim(config, fields, hf_class, head_dim);
-  rope.inv_freq = default_inv_freq(rope.theta, rope.rotary_dim);
-  apply_scaling(rope, fields, prefix, file);
-  return rope;
+  const double theta = read_rope_theta(fields, outer, "rope_theta", kDefaultTheta);
+  return read_rope_object(fields, prefix, theta, read_rotary_dim(config, fields, hf_class, head_dim));
 }
 
 int64_t read_sliding_window(const json& config, const HfClass& hf_class, const std::string& file) {
@@ -262,14 +184,26 @@ void read_eos(const json& config, const std::string& file, ModelConfig& model) {
   }
 }
 
-void judge_keys(const json& config, const std::string& prefix, Family family, const std::string& rope_type,
+// Gemma 3 has a rope object for each of its kinds of layers inside rope_parameters.
+void judge_rope_keys(const json& rope, const std::string& prefix, const ModelConfig& model,
+                     const std::string& rope_type, CapabilityGate& gate) {
+  for (const auto& [key, value] : rope.items()) {
+    const bool is_kind = key == "full_attention" || key == "sliding_attention";
+    if (model.family == Family::gemma3 && is_kind && value.is_object()) {
+      const RopeConfig& of_kind = key == "full_attention" ? model.rope : model.local_rope;
+      judge_rope_keys(value, prefix + key + ".", model, of_kind.type, gate);
+    } else {
+      gate.judge_hf(model.family, prefix + key, short_text(value), rope_type);
+    }
+  }
+}
+
+void judge_keys(const json& config, const std::string& prefix, const ModelConfig& model,
                 CapabilityGate& gate) {
   for (const auto& [key, value] : config.items()) {
-    gate.judge_hf(family, prefix + key, short_text(value));
+    gate.judge_hf(model.family, prefix + key, short_text(value));
     if ((key != "rope_scaling" && key != "rope_parameters") || !value.is_object()) continue;
-    for (const auto& [child, child_value] : value.items()) {
-      gate.judge_hf(family, prefix + key + "." + child, short_text(child_value), rope_type);
-    }
+    judge_rope_keys(value, prefix + key + ".", model, model.rope.type, gate);
   }
 }
 
@@ -279,8 +213,12 @@ void read_dimensions(const json& config, const HfClass& hf_class, const std::str
   model.hidden_size = fields.required_integer("hidden_size", kWidthRange);
   model.intermediate_size = fields.required_integer("intermediate_size", kWidthRange);
   model.num_hidden_layers = fields.required_integer("num_hidden_layers", kLayersRange);
-  model.num_attention_heads = fields.required_integer("num_attention_heads", kHeadsRange);
-  model.vocab_size = fields.required_integer("vocab_size", kVocabRange);
+  const auto extent = [&](const char* field, IntegerRange range, int64_t absent) {
+    return absent == 0 ? fields.required_integer(field, range)
+                       : fields.integer(field, range).value_or(absent);
+  };
+  model.num_attention_heads = extent("num_attention_heads", kHeadsRange, hf_class.num_attention_heads);
+  model.vocab_size = extent("vocab_size", kVocabRange, hf_class.vocab_size);
   // An explicit null means "as many as heads" in every class; an absent key means the class's default.
   const bool heads_absent = !config.contains("num_key_value_heads");
   const int64_t default_heads = heads_absent && hf_class.num_key_value_heads != 0
@@ -301,17 +239,18 @@ json parse_object(std::string_view text, const std::string& file) {
 }
 
 // The object that configures the text model.
-const json& text_config_of(const json& config, const std::string& file) {
+const json& text_config_of(const json& config, const HfClass& hf_class, const std::string& file) {
   const JsonFields fields(config, file);
   const json* found = fields.find("text_config");
   if (found == nullptr || !found->is_object()) fields.fail("text_config", "must be an object");
   const auto type = JsonFields(*found, file, "text_config.").string("model_type");
-  if (type && *type != "qwen3_5_text") {
-    unsupported(file, "text_config.model_type " + printable(*type) + " is not supported; qwen3_5_text is");
+  if (type && *type != hf_class.text_model_type) {
+    unsupported(file, "text_config.model_type " + printable(*type) + " is not supported; " +
+                          std::string(hf_class.text_model_type) + " is");
   }
   const auto outer = fields.boolean("tie_word_embeddings");
   const auto inner = JsonFields(*found, file, "text_config.").boolean("tie_word_embeddings");
-  if (outer && outer != inner.value_or(false)) {
+  if (outer && outer != inner.value_or(hf_class.tie_word_embeddings)) {
     fields.fail("tie_word_embeddings", "and text_config.tie_word_embeddings disagree");
   }
   return *found;
@@ -323,10 +262,14 @@ ModelConfig read_text_config(const json& config, const HfClass& hf_class, const 
   model.family = hf_class.family;
   model.architecture = hf_class.architecture;
   read_dimensions(config, hf_class, file, model);
-  model.rope = read_rope(config, hf_class, model.head_dim, file);
-  model.layer_window = read_layer_windows(config, hf_class, model.num_hidden_layers, file);
-  model.hidden_act = activation_from(fields.string("hidden_act").value_or("silu"), file);
-  model.tie_word_embeddings = fields.boolean("tie_word_embeddings").value_or(false);
+  if (hf_class.family == Family::gemma3) {
+    read_gemma3(fields, file, model);
+  } else {
+    model.rope = read_rope(config, hf_class, model.head_dim, file);
+    model.layer_window = read_layer_windows(config, hf_class, model.num_hidden_layers, file);
+    model.hidden_act = activation_from(fields.string("hidden_act").value_or("silu"), file);
+  }
+  model.tie_word_embeddings = fields.boolean("tie_word_embeddings").value_or(hf_class.tie_word_embeddings);
   const bool attention_bias = fields.boolean("attention_bias").value_or(false);
   model.attention_qkv_bias = hf_class.has_qkv_bias || attention_bias;
   model.attention_o_bias = attention_bias;
@@ -343,20 +286,22 @@ ModelConfig read_text_config(const json& config, const HfClass& hf_class, const 
 ModelConfig read_hf_config(std::string_view text, const std::string& file, CapabilityGate& gate) {
   const json config = parse_object(text, file);
   const HfClass& hf_class = find_class(config, file);
-  refuse_quantization(config, file);
-  if (!hf_class.is_multimodal) {
+  auto quantization = read_quantization(config, file, gate);
+  if (!hf_class.is_multimodal()) {
     ModelConfig model = read_text_config(config, hf_class, file);
-    judge_keys(config, "", hf_class.family, model.rope.type, gate);
+    model.quantization = std::move(quantization);
+    judge_keys(config, "", model, gate);
     return model;
   }
   const std::string inside = file + ": text_config";
-  const json& inner = text_config_of(config, file);
-  refuse_quantization(inner, inside);
+  const json& inner = text_config_of(config, hf_class, file);
   ModelConfig model = read_text_config(inner, hf_class, inside);
+  model.quantization = quantization ? std::move(quantization) : read_quantization(inner, inside, gate);
   for (const auto& [key, value] : config.items()) {
     gate.judge_hf_outer(hf_class.family, key, short_text(value));
   }
-  judge_keys(inner, "text_config.", hf_class.family, model.rope.type, gate);
+  read_eos(config, file, model);
+  judge_keys(inner, "text_config.", model, gate);
   return model;
 }
 

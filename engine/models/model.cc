@@ -1,6 +1,7 @@
 #include "engine/models/model.h"
 
 #include "engine/base/check.h"
+#include "engine/models/gemma3.h"
 #include "engine/models/llama.h"
 #include "engine/models/qwen3_5.h"
 
@@ -15,6 +16,8 @@ ModelWeights weights_of(const ModelFiles& files, WeightsChoice choice) {
       return llama_weights(files, choice);
     case Family::qwen3_5:
       return qwen3_5_weights(files, choice);
+    case Family::gemma3:
+      return gemma3_weights(files, choice);
   }
   check_failed(__FILE__, __LINE__, "Family", "unknown");
 }
@@ -28,6 +31,8 @@ ActivationSizes activation_sizes(const ModelConfig& config) {
       return llama_activation_sizes(config);
     case Family::qwen3_5:
       return qwen3_5_activation_sizes(config);
+    case Family::gemma3:
+      return gemma3_activation_sizes(config);
   }
   check_failed(__FILE__, __LINE__, "Family", "unknown");
 }
@@ -46,6 +51,8 @@ std::unique_ptr<Model> make_model(const ModelConfig& config, Ops& ops, Device& d
       return std::make_unique<LlamaModel>(config, ops, device, arena, stream);
     case Family::qwen3_5:
       return std::make_unique<Qwen3_5Model>(config, ops, device, arena, stream);
+    case Family::gemma3:
+      return std::make_unique<Gemma3Model>(config, ops, device, arena, stream);
   }
   check_failed(__FILE__, __LINE__, "Family", "unknown");
 }

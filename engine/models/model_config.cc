@@ -18,6 +18,8 @@ std::string_view name_of(Family family) {
       return "qwen3";
     case Family::qwen3_5:
       return "qwen3_5";
+    case Family::gemma3:
+      return "gemma3";
   }
   CHECK(false, "family " + std::to_string(static_cast<int>(family)));
 }

@@ -12,7 +12,7 @@
 
 namespace ete {
 
-enum class Family : uint8_t { llama, mistral, qwen2, qwen3, qwen3_5 };
+enum class Family : uint8_t { llama, mistral, qwen2, qwen3, qwen3_5, gemma3 };
 std::string_view name_of(Family family);
 
 // Rotary frequencies. inv_freq is already scaled (default, linear, llama3), computed in float as transformers
@@ -25,6 +25,8 @@ struct RopeConfig {
   float amplitude = 1.0f;
   std::vector<float> inv_freq;  // [rotary_dim / 2]
 };
+
+class QuantizationConfig;  // quantization_config.h
 
 // Every hyperparameter that the arithmetic depends on; field names are config.json's.
 struct ModelConfig {
@@ -48,6 +50,8 @@ struct ModelConfig {
   bool attention_gate = false;  // q_proj holds, head by head, queries and the gate of attention's output
   Activation hidden_act = Activation::silu;
   RopeConfig rope;
+  RopeConfig local_rope;              // of Gemma 3: what layers with a window turn by, in place of `rope`
+  double query_pre_attn_scalar = 0;   // of Gemma 3: q.k is divided by its root; 0: by that of head_dim
   std::vector<int64_t> layer_window;  // [num_hidden_layers]; 0: full attention
   // Of a hybrid: layers of linear attention (Gated DeltaNet) among those of full attention. One flag a layer;
   // empty: none. `delta_net` is what they compute.
@@ -56,6 +60,7 @@ struct ModelConfig {
   int64_t nextn_predict_layers = 0;  // of a GGUF file: blocks after the last layer, which are not computed
   // What precedes the text model's tensors in an HF file: "model.language_model." in multimodal checkpoints.
   std::string tensor_prefix = "model.";
+  std::shared_ptr<const QuantizationConfig> quantization;  // how an HF file's matrices are kept; null: floats
   std::vector<int32_t> eos_token_ids;  // ids that end generation, from config, generation_config and GGUF
   int32_t bos_token_id = -1;
 

@@ -7,6 +7,7 @@
 #include "engine/models/gguf_names.h"
 #include "engine/models/hf_config.h"
 #include "engine/models/model_config.h"
+#include "engine/models/quantization_config.h"
 #include "engine/models/random_model.h"
 #include "engine/weights/gguf_file.h"
 #include "engine/weights/mapped_file.h"
@@ -64,7 +65,13 @@ ModelFiles open_hf_directory(const std::string& path, CapabilityGate& gate) {
     read_generation_config(generation->second, (directory / generation->first).string(), model.config);
   }
   model.tensors = open_safetensors(path);
-  if (model.config.family == Family::qwen3_5) model.config.tensor_prefix = tensor_prefix_of(*model.tensors);
+  if (model.config.family == Family::qwen3_5 || model.config.family == Family::gemma3) {
+    model.config.tensor_prefix = tensor_prefix_of(*model.tensors);
+  }
+  if (const auto& quantization = model.config.quantization) {
+    model.tensors = open_compressed(
+        model.tensors, [&](const std::string& module) { return quantization->scheme_of(module); });
+  }
   check_tensors(model.config, *model.tensors, false, gate);
   return model;
 }

@@ -7,12 +7,12 @@ namespace ete {
 
 SpecMaker::SpecMaker(const ModelFiles& files, WeightsChoice choice)
     : files_(files), choice_(choice), permuted_qk_(gguf_permuted_qk(files)) {
-  for (const SourceTensor* tensor : files.tensors->all()) types_.emplace(tensor->name, tensor->type);
+  for (const SourceTensor* tensor : files.tensors->all()) tensors_.emplace(tensor->name, tensor);
 }
 
 std::string SpecMaker::source_name(const std::string& hf_name) const {
   std::string name = files_.is_gguf ? gguf_name(hf_name, files_.config.family) : hf_name;
-  if (!types_.contains(name)) {
+  if (!tensors_.contains(name)) {
     throw Error(ErrorCode::corrupt, files_.path + ": tensor " + name + " is missing");
   }
   return name;
@@ -26,7 +26,7 @@ WeightSpec SpecMaker::matrix_as(WeightsChoice choice, const std::string& hf_name
           .shape = WeightShape::matrix,
           .rows = rows,
           .cols = cols,
-          .format = choose_format(choice, types_.at(source), source)};
+          .format = choose_format(choice, *tensors_.at(source))};
 }
 
 WeightSpec SpecMaker::matrix(const std::string& hf_name, int64_t rows, int64_t cols,

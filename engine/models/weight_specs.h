@@ -9,8 +9,8 @@
 
 namespace ete {
 
-// Describes weights by their Hugging Face names, whichever format the file has. Knows types only: reads no
-// weights.
+// Describes weights by their Hugging Face names, whichever format the file has. Reads no weights but the
+// scales of quantised ones.
 class SpecMaker {
  public:
   SpecMaker(const ModelFiles& files, WeightsChoice choice);
@@ -34,7 +34,7 @@ class SpecMaker {
   const ModelFiles& files_;
   WeightsChoice choice_;
   bool permuted_qk_;
-  std::unordered_map<std::string, SourceType> types_;  // by the file's own name
+  std::unordered_map<std::string, const SourceTensor*> tensors_;  // by the file's own name
 };
 
 }  // namespace ete

@@ -132,6 +132,7 @@ struct RmsNormArgs {
   int64_t dim = 0;
   const float* weight = nullptr;  // [dim]
   float eps = 0;
+  bool add_to_y = false;  // residual: y += instead of y =; y is not x then
 };
 
 enum class Activation : uint8_t { silu, gelu_tanh, gelu_erf, sigmoid };

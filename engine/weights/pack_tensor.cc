@@ -4,13 +4,16 @@
 
 #include "engine/base/error.h"
 #include "engine/ops/transcode.h"
+#include "engine/weights/integer_code.h"
 #include "engine/weights/untrusted.h"
 
 namespace ete {
 
-bool packs_losslessly(SourceType type, WeightFormat format) {
-  if (const auto block = ggml_block(type)) return format_of(*block) == format;
-  switch (type) {
+bool packs_losslessly(const SourceTensor& tensor, WeightFormat format) {
+  if (const auto block = ggml_block(tensor.type)) return format_of(*block) == format;
+  switch (tensor.type) {
+    case SourceType::integers:
+      return format == WeightFormat::f32 || format == lossless_format(tensor);
     case SourceType::f32:
       return format == WeightFormat::f32;
     case SourceType::f16:
@@ -31,6 +34,7 @@ void pack_tensor_row(const SourceTensor& tensor, int64_t source_row, WeightForma
     transcode_row(*block, tensor.data + static_cast<size_t>(source_row) * row_bytes, row, cols, panel);
     return;
   }
+  if (tensor.type == SourceType::integers && pack_integer_row(tensor, source_row, format, row, panel)) return;
   read_row(tensor, source_row, scratch);
   try {
     pack_row(format, scratch, row, cols, panel);

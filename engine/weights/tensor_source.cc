@@ -5,6 +5,7 @@
 #include "engine/base/check.h"
 #include "engine/base/dtype.h"
 #include "engine/base/error.h"
+#include "engine/weights/integer_code.h"
 
 namespace ete {
 namespace {
@@ -37,6 +38,8 @@ TypeTraits traits_of(SourceType type) {
       return {"i64", 1, 8};
     case SourceType::boolean:
       return {"bool", 1, 1};
+    case SourceType::integers:
+      return {"integers", 1, 1};
     default:
       break;
   }
@@ -58,6 +61,18 @@ float half_at(const std::byte* data) { return f16_to_f32(load<uint16_t>(data)); 
 template <typename T>
 void widen(const std::byte* data, int64_t cols, float* values) {
   for (int64_t i = 0; i < cols; ++i) values[i] = static_cast<float>(load<T>(data + i * int64_t{sizeof(T)}));
+}
+
+void widen_integers(const SourceTensor& tensor, int64_t row, float* values) {
+  const int64_t cols = tensor.shape.back();
+  const int64_t group = tensor.code->group_cols;
+  std::vector<int8_t> q(static_cast<size_t>(cols));
+  std::vector<float> scales(static_cast<size_t>(cols / group));
+  read_integers(tensor, row, q.data());
+  read_scales(tensor, row, scales.data());
+  for (int64_t k = 0; k < cols; ++k) {
+    values[k] = scales[static_cast<size_t>(k / group)] * static_cast<float>(q[static_cast<size_t>(k)]);
+  }
 }
 
 }  // namespace
@@ -90,6 +105,7 @@ int64_t block_cols(SourceType type) { return traits_of(type).cols; }
 size_t block_bytes(SourceType type) { return traits_of(type).bytes; }
 
 void read_row(const SourceTensor& tensor, int64_t row, float* values) {
+  if (tensor.type == SourceType::integers) return widen_integers(tensor, row, values);
   const TypeTraits traits = traits_of(tensor.type);
   const int64_t cols = tensor.shape.empty() ? 1 : tensor.shape.back();
   const size_t row_bytes = static_cast<size_t>(cols / traits.cols) * traits.bytes;

@@ -32,12 +32,15 @@ enum class SourceType : uint8_t {
   q4_k,
   q5_k,
   q6_k,
+  integers,  // with scales, as SourceTensor::code says
 };
 std::string_view name_of(SourceType type);
 std::optional<GgmlBlock> ggml_block(SourceType type);  // none for plain types
-// Columns of one block (1 for plain types) and its bytes.
+// Columns of one block (1 for plain types) and its bytes; not of `integers`.
 int64_t block_cols(SourceType type);
 size_t block_bytes(SourceType type);
+
+struct IntegerCode;  // integer_code.h
 
 // A named tensor of a model file; its bytes stay valid while the TensorSource lives. Already checked:
 // data_bytes is exactly what type and shape need, inside the file.
@@ -48,7 +51,8 @@ struct SourceTensor {
       shape;  // outermost first: a linear layer is [out_features, in_features] from either format
   const std::byte* data = nullptr;
   size_t data_bytes = 0;
-  std::string file;  // for messages
+  std::string file;                                   // for messages
+  std::shared_ptr<const IntegerCode> code = nullptr;  // of SourceType::integers only
 };
 
 // The tensors of a model, whatever files hold them. Const and thread-safe after opening.

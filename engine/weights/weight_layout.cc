@@ -5,6 +5,7 @@
 #include <map>
 
 #include "engine/base/error.h"
+#include "engine/weights/integer_code.h"
 
 namespace ete {
 
@@ -35,6 +36,12 @@ void for_each_blob(const ModelWeights& weights, const auto& visit) {
 }
 
 }  // namespace
+
+int64_t permuted_row(int64_t row, int64_t head_dim) {
+  const int64_t within = row % head_dim;
+  const int64_t half = head_dim / 2;
+  return row - within + 2 * (within % half) + within / half;
+}
 
 BlobLayout lay_out(const BlobSpec& spec, double host_share) {
   BlobLayout layout;
@@ -137,6 +144,12 @@ WeightFormat choose_format(WeightsChoice choice, SourceType type, std::string_vi
                                               std::string(name_of(type)) +
                                               "; weights are f32, f16, bf16 or blocks of GGUF");
   }
+}
+
+WeightFormat choose_format(WeightsChoice choice, const SourceTensor& tensor) {
+  if (choice == WeightsChoice::automatic && tensor.type == SourceType::integers)
+    return lossless_format(tensor);
+  return choose_format(choice, tensor.type, tensor.name);
 }
 
 std::vector<std::pair<std::string, uint64_t>> bytes_by_format(const ModelWeights& weights) {

@@ -52,6 +52,10 @@ struct WeightSpec {
   int64_t taps = 0;  // of VectorForm::taps; rows is channels * taps
 };
 
+// The file's row of the checkpoint's row `row` where heads are permuted: inside a head, the file holds pairs
+// (i, i + head_dim / 2) side by side.
+int64_t permuted_row(int64_t row, int64_t head_dim);
+
 // The weights that travel together, in one blob.
 using BlobSpec = std::vector<WeightSpec>;
 
@@ -105,6 +109,8 @@ WeightsChoice weights_choice_from(std::string_view name);  // Error(invalid_argu
 
 // `automatic` is lossless. Error(unsupported) naming the tensor for types that are no weights.
 WeightFormat choose_format(WeightsChoice choice, SourceType type, std::string_view tensor);
+// The same for a tensor whose scales may have to be read.
+WeightFormat choose_format(WeightsChoice choice, const SourceTensor& tensor);
 
 // "w4_g32" -> bytes, of all matrices, in the formats' order; then "f32 vectors".
 std::vector<std::pair<std::string, uint64_t>> bytes_by_format(const ModelWeights& weights);

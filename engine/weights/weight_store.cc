@@ -12,20 +12,11 @@ namespace ete {
 
 namespace {
 
-// The file's row of the checkpoint's row `row` (see gguf_permuted_qk): inside a head, the file holds pairs
-// (i, i + head_dim / 2) side by side.
-int64_t permuted_row(const WeightSpec& spec, int64_t row) {
-  if (spec.permuted_heads == 0) return row;
-  const int64_t head_dim = spec.rows / spec.permuted_heads;
-  const int64_t head = row / head_dim;
-  const int64_t within = row % head_dim;
-  const int64_t half = head_dim / 2;
-  return head * head_dim + 2 * (within % half) + within / half;
-}
-
 int64_t source_row(const WeightSpec& spec, int64_t row) {
   const RowGroups& groups = spec.groups;
-  if (groups.rows == 0) return permuted_row(spec, row);
+  if (groups.rows == 0) {
+    return spec.permuted_heads == 0 ? row : permuted_row(row, spec.rows / spec.permuted_heads);
+  }
   return row / groups.rows * groups.every + groups.first + row % groups.rows;
 }
 
@@ -140,7 +131,7 @@ class WeightStore::Packer {
 
   void pack_matrix(const WeightSpec& spec, const WeightPlace& place, const SourceTensor& tensor,
                    std::byte* blob) {
-    const bool lossless = errors_ == nullptr || packs_losslessly(tensor.type, spec.format);
+    const bool lossless = errors_ == nullptr || packs_losslessly(tensor, spec.format);
     for (Scratch& scratch : scratch_) {
       scratch.exact.resize(static_cast<size_t>(spec.cols));
       scratch.kept.resize(static_cast<size_t>(spec.cols));

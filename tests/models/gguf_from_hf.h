@@ -43,6 +43,14 @@ inline std::string permute_rows(const SourceTensor& tensor, int64_t head_dim) {
   return out;
 }
 
+// Gemma's norms, which multiply by 1 + w, are stored as what they multiply by.
+inline std::string one_plus(const SourceTensor& tensor) {
+  std::vector<float> values(static_cast<size_t>(tensor.shape[0]));
+  read_row(tensor, 0, values.data());
+  for (float& value : values) value += 1;
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)};
+}
+
 inline std::string_view gguf_arch(Family family) {
   return family == Family::mistral ? "llama" : name_of(family);
 }
@@ -78,6 +86,11 @@ inline GgufBuilder gguf_from_hf(const ModelFiles& hf) {
     const SourceTensor& tensor = *hf.tensors->find(expected.hf_name);
     const bool is_qk = expected.hf_name.find(".q_proj.") != std::string::npos ||
                        expected.hf_name.find(".k_proj.") != std::string::npos;
+    if (hf.config.family == Family::gemma3 && expected.hf_name.ends_with("norm.weight")) {
+      b.tensor(expected.gguf_name, {tensor.shape.begin(), tensor.shape.end()}, GgufBuilder::kTensorF32,
+               one_plus(tensor));
+      continue;
+    }
     const std::string data = permuted && is_qk
                                  ? permute_rows(tensor, hf.config.head_dim)
                                  : std::string(reinterpret_cast<const char*>(tensor.data), tensor.data_bytes);

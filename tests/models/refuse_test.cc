@@ -92,7 +92,7 @@ const std::map<std::string, Mend>& mendings() {
   static const std::map<std::string, Mend> kMendings = {
       {"config_not_json", restore_config},
       {"config_without_layers", set_value("num_hidden_layers", 2)},
-      {"ct_w4a16_group", unquantise},
+      {"ct_w4a16_group", nullptr},
       {"ct_w8a16_asymmetric", unquantise},
       {"gemma2_softcap", restore_both},
       {"gpt2", restore_both},

@@ -70,6 +70,33 @@ TEST_P(RowOpsTest, RmsNormMatchesFloat64) {
   }
 }
 
+TEST_P(RowOpsTest, RmsNormAddsToWhatIsThere) {
+  Runner run = runner();
+  const Norm norm{5, 2, 77};
+  const auto count = static_cast<size_t>(norm.m * norm.heads * norm.dim);
+  const std::vector<float> x = random_floats(count, 4, 3.0f);
+  const std::vector<float> before = random_floats(count, 5);
+  const std::vector<float> weight = random_floats(static_cast<size_t>(norm.dim), 6);
+  const std::vector<float> alone = run_norm(run, norm, x, weight, false);
+  std::vector<double> expected;
+  for (size_t i = 0; i < count; ++i) expected.push_back(double{before[i]} + double{alone[i]});
+  const Buffer x_there = run.upload(x);
+  const Buffer y_there = run.upload(before);
+  const Buffer weight_there = run.upload(weight);
+  const int64_t stride = norm.heads * norm.dim;
+  run.ops().rms_norm(run.stream(), {.x = x_there.as<float>(),
+                                    .x_stride = stride,
+                                    .y = y_there.as<float>(),
+                                    .y_stride = stride,
+                                    .m = norm.m,
+                                    .heads = norm.heads,
+                                    .dim = norm.dim,
+                                    .weight = weight_there.as<float>(),
+                                    .eps = 1e-5f,
+                                    .add_to_y = true});
+  expect_near(run.download(y_there), expected);
+}
+
 TEST_P(RowOpsTest, RmsNormOfARowIsTheSameAloneAndAmongOthers) {
   const Norm all{40, 1, 1000};
   const std::vector<float> x = random_floats(40 * 1000, 3);

@@ -149,12 +149,11 @@ TEST_P(SmallHeads, MatchTheReference) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, SmallHeads,
-                         ::testing::Combine(::testing::Values("llama_attention_bias", "qwen2_mixed_window"),
-                                            ::testing::Values("plain", "auto")),
-                         [](const auto& info) {
-                           return std::get<0>(info.param) + "_" + std::get<1>(info.param);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Models, SmallHeads,
+    ::testing::Combine(::testing::Values("llama_attention_bias", "qwen2_mixed_window", "ct_w4a16_group"),
+                       ::testing::Values("plain", "auto")),
+    [](const auto& info) { return std::get<0>(info.param) + "_" + std::get<1>(info.param); });
 
 }  // namespace
 }  // namespace ete::test

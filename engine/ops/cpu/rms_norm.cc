@@ -17,6 +17,7 @@ struct Group {
   const float* weight;  // [dim]
   int64_t dim;
   float eps;
+  bool add_to_y;
 };
 
 void normalise_plain(const Group& group) {
@@ -24,7 +25,10 @@ void normalise_plain(const Group& group) {
   for (int64_t i = 0; i < group.dim; ++i) squares += double{group.x[i]} * group.x[i];
   const auto inverse =
       static_cast<float>(1.0 / std::sqrt(squares / static_cast<double>(group.dim) + double{group.eps}));
-  for (int64_t i = 0; i < group.dim; ++i) group.y[i] = group.x[i] * inverse * group.weight[i];
+  for (int64_t i = 0; i < group.dim; ++i) {
+    const float value = group.x[i] * inverse * group.weight[i];
+    group.y[i] = group.add_to_y ? group.y[i] + value : value;
+  }
 }
 
 // Sum of squares: lane i % 8 of accumulator (i / 8) % 4, accumulators then lanes folded in a fixed tree, the
@@ -55,9 +59,15 @@ void normalise_plain(const Group& group) {
   int64_t i = 0;
   for (; i + 8 <= group.dim; i += 8) {
     const __m256 scaled = _mm256_mul_ps(_mm256_loadu_ps(group.x + i), scale);
-    _mm256_storeu_ps(group.y + i, _mm256_mul_ps(scaled, _mm256_loadu_ps(group.weight + i)));
+    const __m256 weight = _mm256_loadu_ps(group.weight + i);
+    _mm256_storeu_ps(group.y + i, group.add_to_y
+                                      ? _mm256_fmadd_ps(scaled, weight, _mm256_loadu_ps(group.y + i))
+                                      : _mm256_mul_ps(scaled, weight));
   }
-  for (; i < group.dim; ++i) group.y[i] = group.x[i] * inverse * group.weight[i];
+  for (; i < group.dim; ++i) {
+    const float scaled = group.x[i] * inverse;
+    group.y[i] = group.add_to_y ? std::fma(scaled, group.weight[i], group.y[i]) : scaled * group.weight[i];
+  }
 }
 
 }  // namespace
@@ -71,7 +81,8 @@ void rms_norm_cpu(const CpuContext& context, const RmsNormArgs& args) {
                    .y = args.y + row * args.y_stride + head * args.dim,
                    .weight = args.weight,
                    .dim = args.dim,
-                   .eps = args.eps});
+                   .eps = args.eps,
+                   .add_to_y = args.add_to_y});
       }
     }
   });

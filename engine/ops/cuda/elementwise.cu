@@ -89,7 +89,10 @@ __global__ void rms_norm_kernel(RmsNormArgs args) {
     __syncthreads();
   }
   const float scale = 1.0f / sqrtf(sums[0] / static_cast<float>(args.dim) + args.eps);
-  for (int64_t i = threadIdx.x; i < args.dim; i += kThreads) y[i] = x[i] * scale * args.weight[i];
+  for (int64_t i = threadIdx.x; i < args.dim; i += kThreads) {
+    const float value = x[i] * scale * args.weight[i];
+    y[i] = args.add_to_y ? y[i] + value : value;
+  }
 }
 
 }  // namespace

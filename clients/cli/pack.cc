@@ -1,0 +1,91 @@
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "clients/cli/arguments.h"
+#include "clients/cli/command.h"
+#include "clients/cli/output.h"
+#include "clients/cli/progress_bar.h"
+#include "clients/options/engine_flags.h"
+#include "engine/base/error.h"
+#include "engine/models/pack_model.h"
+
+namespace ete::cli {
+namespace {
+
+struct PackFlags {
+  PackOptions options;
+  std::string format;
+  int threads = 0;
+  bool json = false;
+};
+
+std::string text_of(const PackReport& report, const std::string& out) {
+  std::string text;
+  size_t kept = 0;
+  for (const PackedTensor& tensor : report.tensors) {
+    kept += tensor.is_quantised ? 0 : 1;
+    if (!tensor.is_quantised) continue;
+    char figures[96];
+    std::snprintf(figures, sizeof figures, "  relative rms %.3e  max %.3e\n", tensor.relative_rms,
+                  tensor.max_abs);
+    text += tensor.name + figures;
+  }
+  return text + std::to_string(report.tensors.size() - kept) + " tensors quantised, " + std::to_string(kept) +
+         " kept as they are, " + std::to_string(report.bytes) + " bytes in " + out + "\n";
+}
+
+std::string json_of(const PackReport& report, const std::string& out) {
+  auto tensors = nlohmann::ordered_json::array();
+  for (const PackedTensor& tensor : report.tensors) {
+    nlohmann::ordered_json entry = {
+        {"name", tensor.name}, {"shape", tensor.shape}, {"quantised", tensor.is_quantised}};
+    if (tensor.is_quantised) {
+      entry["relative_rms"] = tensor.relative_rms;
+      entry["max_abs"] = tensor.max_abs;
+    }
+    tensors.push_back(std::move(entry));
+  }
+  return to_text({{"out", out}, {"bytes", report.bytes}, {"tensors", tensors}}) + "\n";
+}
+
+int pack(const PackFlags& flags) {
+  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  ThreadPool pool(flags.threads > 0 ? flags.threads : cores);
+  PackReport report;
+  {
+    ProgressBar bar;
+    report = pack_model(flags.options, pool,
+                        [&](double fraction, const std::string& tensor) { bar.draw(fraction, tensor); });
+  }
+  print(flags.json ? json_of(report, flags.options.out) : text_of(report, flags.options.out));
+  return 0;
+}
+
+}  // namespace
+
+void add_pack_command(CLI::App& app, Action& action) {
+  CLI::App* command = app.add_subcommand(
+      "pack", "Quantises a model into a directory of compressed-tensors weights that other tools can read");
+  auto flags = std::make_shared<PackFlags>();
+  add_model_flag(*command, flags->options.model);
+  command->add_option("--format", flags->format, "int8 (a scale a row) or int4 (a scale for 128 columns)")
+      ->required()
+      ->check(CLI::IsMember({"int8", "int4"}));
+  command->add_option("--out", flags->options.out, "the directory to make")->required();
+  command->add_flag("--keep-vocab", flags->options.keep_vocab,
+                    "embedding and lm_head stay as they are, as Hugging Face transformers needs it");
+  command->add_option("--threads", flags->threads, "host threads; the machine's cores without it")
+      ->check(CLI::Range(1, 1024));
+  command->add_option("--accept-unknown", flags->options.accept_unknown,
+                      "a key or tensor that is not known and accepted all the same");
+  command->add_flag("--json", flags->json, "one JSON document on stdout");
+  command->callback([&action, flags] {
+    flags->options.format = flags->format == "int8" ? PackFormat::int8 : PackFormat::int4;
+    action = [flags] { return pack(*flags); };
+  });
+}
+
+}  // namespace ete::cli

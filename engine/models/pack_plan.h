@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/models/pack_model.h"
+#include "engine/ops/packed_matrix.h"
+#include "engine/weights/checkpoint_writer.h"
+
+namespace ete {
+
+// A tensor of the source on its way to the output.
+struct PackItem {
+  const SourceTensor* source = nullptr;
+  std::string name;                         // the output's: "model.layers.0.mlp.up_proj.weight"
+  std::vector<int64_t> shape;               // the output's
+  std::optional<WeightFormat> format = {};  // w8_row or w4_g128: quantised so
+  bool is_raw = false;                      // the source's bytes as they are
+  int64_t permuted_heads = 0;               // of a GGUF file: see gguf_permuted_qk
+  float minus = 0;                          // subtracted from each value: GGUF's norms of Gemma hold 1 + w
+
+  bool is_quantised() const { return format.has_value(); }
+  bool is_packed() const { return format == WeightFormat::w4_g128; }
+  int64_t rows() const;  // 1 for a vector
+  int64_t cols() const { return shape.back(); }
+  size_t integer_row_bytes() const;
+  size_t scale_row_bytes() const;
+  // q [cols], scales [scales of a row] -> the output's row.
+  void store_integers(const std::vector<int8_t>& q, std::byte* to) const;
+  void store_scales(const std::vector<float>& scales, std::byte* to) const;
+};
+
+// One row of the output as floats, from the source's form.
+void read_item_row(const PackItem& item, int64_t row, float* values /*[cols]*/);
+
+struct PackPlan {
+  std::vector<PackItem> items;            // in the order of the output
+  std::vector<CheckpointTensor> tensors;  // that they become
+  nlohmann::ordered_json quantization_config;
+};
+
+// Error(unsupported) for models that cannot be packed; reads no weights.
+PackPlan plan_pack(const ModelFiles& model, const PackOptions& options);
+
+}  // namespace ete
