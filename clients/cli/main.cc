@@ -12,8 +12,8 @@
 
 namespace {
 
-// A descriptor that was closed by whoever started us must not become a file or a socket that is then written to:
-// this runs before any library's start-up code opens one.
+// A descriptor that was closed by whoever started us must not become a file or a socket that is then written
+// to: this runs before any library's start-up code opens one.
 [[gnu::constructor(101)]] void hold_standard_descriptors() {
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     // Of the other direction, so that using it fails as it would if it were closed.

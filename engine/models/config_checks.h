@@ -37,7 +37,8 @@ void check_geometry(ModelConfig& config, const std::string& file, const Geometry
 // Error naming `field` unless the value is positive and finite.
 void check_positive(double value, const std::string& field, const std::string& file);
 
-// Ids outside the vocabulary, which class defaults of small models are, can never be sampled and are left out.
+// Ids outside the vocabulary, which class defaults of small models are, can never be sampled and are left
+// out.
 void add_eos_token_id(ModelConfig& config, int64_t id);
 
 }  // namespace ete

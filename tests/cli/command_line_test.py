@@ -57,7 +57,7 @@ class CommandLineTest(unittest.TestCase):
 
 class Usage(CommandLineTest):
     def test_help_and_version(self):
-        commands = {"logits", "inspect", "bench"} | ({"run", "serve", "tokenize"} if SERVICE else set())
+        commands = {"logits", "inspect", "bench", "pack"} | ({"run", "serve", "tokenize"} if SERVICE else set())
         result = ete("--help")
         self.assertEqual(result.returncode, 0)
         text = result.stdout.decode()
