@@ -23,11 +23,22 @@ struct Difference {
   double squares = 0;
   double reference_squares = 0;
 
-  void add(float kept, float exact) {
-    const double difference = static_cast<double>(kept) - static_cast<double>(exact);
-    max_abs = std::max(max_abs, std::abs(difference));
-    squares += difference * difference;
-    reference_squares += static_cast<double>(exact) * static_cast<double>(exact);
+  // scale * q [count] against exact [count], in lanes that a compiler may turn into vectors.
+  void add(float scale, const int8_t* q, const float* exact, int64_t count) {
+    constexpr int64_t kLanes = 8;
+    double most[kLanes] = {};
+    double sum[kLanes] = {};
+    double reference[kLanes] = {};
+    for (int64_t first = 0; first < count; first += kLanes) {
+      for (int64_t lane = 0; lane < std::min(kLanes, count - first); ++lane) {
+        const double value = exact[first + lane];
+        const double difference = std::abs(static_cast<double>(scale * q[first + lane]) - value);
+        most[lane] = most[lane] < difference ? difference : most[lane];
+        sum[lane] += difference * difference;
+        reference[lane] += value * value;
+      }
+    }
+    for (int64_t lane = 0; lane < kLanes; ++lane) add(Difference{most[lane], sum[lane], reference[lane]});
   }
   void add(const Difference& other) {
     max_abs = std::max(max_abs, other.max_abs);
@@ -126,10 +137,9 @@ class Packer {
     pack_row(*item.format, scratch->values.data(), 0, cols, scratch->panel.data());
     unpack_integers(*item.format, scratch->panel.data(), 0, cols, scratch->q.data(), scratch->scales.data());
     const int64_t width = scale_cols(*item.format, cols);
-    for (int64_t k = 0; k < cols; ++k) {
-      const auto i = static_cast<size_t>(k);
-      scratch->difference.add(scratch->scales[static_cast<size_t>(k / width)] * scratch->q[i],
-                              scratch->values[i]);
+    for (int64_t first = 0; first < cols; first += width) {
+      scratch->difference.add(scratch->scales[static_cast<size_t>(first / width)], scratch->q.data() + first,
+                              scratch->values.data() + first, width);
     }
   } catch (const Error& error) {
     throw Error(error.code(), item.source->file + ": tensor " + item.source->name + ", row " +

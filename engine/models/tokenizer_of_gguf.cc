@@ -59,6 +59,15 @@ class Message {
   std::string text_;
 };
 
+// llama.cpp's converter writes the spaces of user-defined tokens as they are read; SentencePiece keeps
+// U+2581.
+std::string piece_text(const std::string& token, int32_t type) {
+  if (type != kUserDefined) return token;
+  std::string text;
+  for (const char c : token) text += c == ' ' ? "\u2581" : std::string(1, c);
+  return text;
+}
+
 // sentencepiece_model.proto of google/sentencepiece: the numbers of its fields.
 std::string sentencepiece_model(const GgufVocabulary& v) {
   if (v.scores.empty() || v.token_types.empty()) unsupported("scores or token_type is absent");
@@ -67,7 +76,7 @@ std::string sentencepiece_model(const GgufVocabulary& v) {
   std::optional<int64_t> unknown = special_id(v, "unk");
   for (size_t i = 0; i < v.tokens.size(); ++i) {
     Message piece;
-    piece.add_bytes(1, v.tokens[i]);
+    piece.add_bytes(1, piece_text(v.tokens[i], v.token_types[i]));
     piece.add_float(2, v.scores[i]);
     const bool is_unknown = unknown ? *unknown == static_cast<int64_t>(i) : v.token_types[i] == kUnknown;
     if (is_unknown) unknown = static_cast<int64_t>(i);

@@ -1,4 +1,4 @@
-"""`ete` from outside: exit codes, messages, tokenize, logits, inspect. Standard library only.
+"""`ete` from outside: exit codes, messages, tokenize, logits, inspect, pack. Standard library only.
 
 Arguments: the path of ete, the root of the sources, and whether ete was built with its services (0 or 1).
 """
@@ -397,6 +397,36 @@ class Inspect(CommandLineTest):
         result = subprocess.run([ETE, "inspect", "--model", LLAMA], stdout=writer, timeout=TIMEOUT)
         os.close(writer)
         self.assertNotEqual(result.returncode, 0)
+
+
+class Pack(CommandLineTest):
+    def test_packs_once(self):
+        with tempfile.TemporaryDirectory() as directory:
+            out = os.path.join(directory, "packed")
+            result = ete("pack", "--model", LLAMA, "--format", "int8", "--out", out, "--json")
+            self.assertEqual(result.returncode, 0, result.stderr.decode())
+            report = json.loads(result.stdout)
+            self.assertTrue(all(t["relative_rms"] < 0.03 for t in report["tensors"] if t["quantised"]))
+            self.assertEqual(ete("inspect", "--model", out, *EXACT[:2]).returncode, 0)
+            again = ete("pack", "--model", LLAMA, "--format", "int8", "--out", out)
+            self.check_failure(again, 2, out, "is not an empty directory")
+            self.assertEqual(os.listdir(directory), ["packed"])
+
+    def test_refuses(self):
+        with tempfile.TemporaryDirectory() as directory:
+            out = os.path.join(directory, "packed")
+            for arguments, mention in [
+                (["--model", LLAMA, "--format", "int3", "--out", out], "--format"),
+                (["--model", LLAMA, "--format", "int8"], "--out"),
+            ]:
+                self.check_failure(ete("pack", *arguments), 2, mention)
+            quantised = str(GOLDEN / "models" / "llama_gqa_w8a16")
+            result = ete("pack", "--model", quantised, "--format", "int8", "--out", out)
+            self.check_failure(result, 1, "quantised already")
+            nowhere = os.path.join(directory, "none", "packed")
+            result = ete("pack", "--model", LLAMA, "--format", "int8", "--out", nowhere)
+            self.check_failure(result, 1, nowhere)
+            self.assertEqual(os.listdir(directory), [])
 
 
 if __name__ == "__main__":

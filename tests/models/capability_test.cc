@@ -96,5 +96,39 @@ TEST_F(GoldenCopy, ReadsTheTokenizersFiles) {
   EXPECT_TRUE(model.gguf_vocabulary.model.empty());
 }
 
+// Each field of Gemma 3 that matters, spoiled by itself.
+TEST_F(GoldenCopy, Gemma3RefusesWhatItDoesNotCompute) {
+  copy("gemma3_linear");
+  const std::map<std::string, json> spoiled = {{"attn_logit_softcapping", 50.0},
+                                               {"final_logit_softcapping", 30.0},
+                                               {"use_bidirectional_attention", true},
+                                               {"hidden_act", "silu"},
+                                               {"hidden_activation", "silu"},
+                                               {"query_pre_attn_scalar", 0},
+                                               {"sliding_window", 0},
+                                               {"sliding_window_pattern", 3},
+                                               {"layer_types", {"full_attention"}},
+                                               {"rope_theta", 10000},
+                                               {"rope_local_base_freq", 1000000},
+                                               {"rope_scaling", {{"rope_type", "linear"}, {"factor", 2}}},
+                                               {"rope_parameters", {{"rope_type", "default"}}},
+                                               {"num_local_experts", 4}};
+  const json sound = config;
+  for (const auto& [key, value] : spoiled) {
+    config = sound;
+    config[key] = value;
+    EXPECT_THAT(message_of([&] { open(); }), HasSubstr(key == "rope_theta" ? "rope_theta" : key)) << key;
+  }
+  config = sound;
+  config["rope_parameters"]["full_attention"]["beta_fast"] = 32;
+  EXPECT_THAT(message_of([&] { open(); }), HasSubstr("rope_parameters.full_attention.beta_fast"));
+  config = sound;
+  config["rope_parameters"]["sliding_attention"]["factor"] = 8;
+  EXPECT_THAT(message_of([&] { open(); }), HasSubstr("rope_parameters.sliding_attention.factor"));
+  config = sound;
+  EXPECT_EQ(open().config.rope.type, "linear");
+  EXPECT_EQ(open().config.local_rope.type, "default");
+}
+
 }  // namespace
 }  // namespace ete
