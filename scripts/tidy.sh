@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # clang-tidy on the files changed since REVISION: scripts/tidy.sh [REVISION|--all]. Default: since the newest commit that
-# is an hour older than HEAD. Uses the compile commands of the release build.
+# is half an hour older than HEAD. Uses the compile commands of the release build.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 head_time=$(git log -1 --format=%ct)
-base=${1:-$(git rev-list -1 --before="$((head_time - 3600))" HEAD)}
+base=${1:-$(git rev-list -1 --before="$((head_time - 1800))" HEAD)}
 if [[ -z "$base" || "$base" == --all ]]; then
   mapfile -t files < <(git ls-files '*.cc')
 else
