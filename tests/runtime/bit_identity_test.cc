@@ -201,6 +201,7 @@ const Setup kOnCpu[] = {
     {.name = "auto"},
     {.name = "sliding_window", .model = "mistral_swa", .in_brief = true},
     {.name = "qk_norm", .model = "qwen3", .in_brief = true},
+    {.name = "four_norms", .model = "gemma3", .in_brief = true},
     {.name = "fast_w8", .math = "fast", .weights = "w8", .in_brief = true},
     {.name = "fast_w4", .math = "fast", .weights = "w4", .in_brief = true},
 };
