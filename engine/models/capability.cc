@@ -14,6 +14,7 @@ enum class Use : uint8_t {
   wired,     // read by hf_config.cc or gguf_config.cc
   harmless,  // cannot change a logit of this engine
   only,      // harmless as long as it has one of the values in `values`
+  choice,    // wired, and has one of the values in `values`
 };
 
 namespace {
@@ -33,7 +34,7 @@ constexpr unsigned kAll = kPure | kQwen3_5 | kGemma3;
 struct KeyRule {
   std::string_view key;
   Use use = Use::harmless;
-  std::string_view values = "";  // of Use::only, separated by '|', as JSON spells them
+  std::string_view values = "";  // of Use::only and Use::choice, separated by '|', as JSON spells them
   unsigned families = kAll;
 };
 
@@ -192,7 +193,7 @@ constexpr RopeKeyRule kRopeKeys[] = {
 // QuantizationArgs of vllm-project/compressed-tensors).
 constexpr KeyRule kQuantizationKeys[] = {
     {"quant_method", Use::wired},
-    {"format", Use::only, "\"int-quantized\"|\"pack-quantized\"|\"mixed-precision\""},
+    {"format", Use::choice, "\"int-quantized\"|\"pack-quantized\"|\"mixed-precision\""},
     {"quantization_status", Use::only, "\"compressed\""},
     {"version", Use::harmless},
     {"global_compression_ratio", Use::harmless},
@@ -202,13 +203,13 @@ constexpr KeyRule kQuantizationKeys[] = {
     {"transform_config", Use::only, "{}|null"},
     {"moe_sparsity_config", Use::only, "{}|null"},
     {"config_groups.*.targets", Use::wired},
-    {"config_groups.*.format", Use::only, "\"int-quantized\"|\"pack-quantized\"|null"},
+    {"config_groups.*.format", Use::choice, "\"int-quantized\"|\"pack-quantized\"|null"},
     {"config_groups.*.input_activations", Use::only, "null"},
     {"config_groups.*.output_activations", Use::only, "null"},
-    {"config_groups.*.weights.num_bits", Use::only, "8|4"},
+    {"config_groups.*.weights.num_bits", Use::choice, "8|4"},
     {"config_groups.*.weights.type", Use::only, "\"int\""},
     {"config_groups.*.weights.symmetric", Use::only, "true"},
-    {"config_groups.*.weights.strategy", Use::only, "\"channel\"|\"group\""},
+    {"config_groups.*.weights.strategy", Use::choice, "\"channel\"|\"group\""},
     {"config_groups.*.weights.group_size", Use::wired},
     {"config_groups.*.weights.dynamic", Use::only, "false"},
     {"config_groups.*.weights.block_structure", Use::only, "null"},
@@ -374,10 +375,11 @@ void CapabilityGate::judge_quantization(const std::string& rule, const std::stri
 void CapabilityGate::apply(const KeyRule* rule, const std::string& key, const std::string& value,
                            const std::string& owner) {
   if (rule == nullptr) return accept_or_refuse(key, value, "a key that is not known for " + owner);
-  if (rule->use == Use::only && !one_of(rule->values, value)) {
+  const bool has_values = rule->use == Use::only || rule->use == Use::choice;
+  if (has_values && !one_of(rule->values, value)) {
     return accept_or_refuse(key, value, "supported is " + std::string(rule->values));
   }
-  record(key, value, rule->use == Use::wired ? "wired" : "harmless");
+  record(key, value, rule->use == Use::wired || rule->use == Use::choice ? "wired" : "harmless");
 }
 
 void CapabilityGate::judge_gguf(Family family, std::string_view arch, const std::string& key,

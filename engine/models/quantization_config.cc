@@ -40,10 +40,12 @@ void list_scalars(const json& value, const std::string& name, std::string& text)
                         printable(scalars, 1000) + ")");
 }
 
-// Polynomial in the name's length: a checkpoint's pattern must not hang the load.
+// Polynomial in the name's length, and without counts, which multiply a pattern: a checkpoint's pattern must
+// not hang the load nor exhaust the stack.
 std::regex compile(std::string_view pattern, const std::string& place) {
   try {
-    if (pattern.size() > kMaxPattern) throw std::regex_error(std::regex_constants::error_complexity);
+    if (pattern.size() > kMaxPattern || pattern.find('{') != std::string_view::npos)
+      throw std::regex_error(std::regex_constants::error_complexity);
     return std::regex(pattern.begin(), pattern.end(),
                       std::regex_constants::ECMAScript | std::regex_constants::__polynomial);
   } catch (const std::regex_error&) {

@@ -130,5 +130,21 @@ TEST_F(GoldenCopy, Gemma3RefusesWhatItDoesNotCompute) {
   EXPECT_EQ(open().config.local_rope.type, "default");
 }
 
+TEST_F(GoldenCopy, EveryKeyOfAQuantisationIsListed) {
+  copy("llama_gqa_w8a16_packed");
+  std::map<std::string, std::string> verdicts;
+  for (const CapabilityEntry& entry : open().capabilities) verdicts[entry.key] = entry.verdict;
+  const std::string root = "quantization_config.";
+  for (const auto& [key, value] : config["quantization_config"].items()) {
+    if (key == "config_groups") continue;
+    EXPECT_TRUE(verdicts.contains(root + key)) << key;
+  }
+  for (const char* key : {"format", "ignore", "config_groups.group_0.weights.num_bits",
+                          "config_groups.group_0.weights.strategy", "config_groups.group_0.targets"}) {
+    EXPECT_EQ(verdicts[root + key], "wired") << key;
+  }
+  EXPECT_EQ(verdicts[root + "config_groups.group_0.weights.symmetric"], "harmless");
+}
+
 }  // namespace
 }  // namespace ete

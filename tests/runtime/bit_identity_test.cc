@@ -201,6 +201,7 @@ const Setup kOnCpu[] = {
     {.name = "hybrid_plain", .kernels = "plain", .model = "qwen3_5", .in_brief = true},
     {.name = "hybrid", .model = "qwen3_5"},
     {.name = "hybrid_fast_w8", .model = "qwen3_5_bf16", .math = "fast", .weights = "w8", .in_brief = true},
+    {.name = "four_norms", .model = "gemma3", .in_brief = true},
     {.name = "fast_w8", .math = "fast", .weights = "w8", .in_brief = true},
     {.name = "fast_w4", .math = "fast", .weights = "w4", .in_brief = true},
 };

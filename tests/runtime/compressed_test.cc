@@ -233,6 +233,10 @@ TEST_F(CompressedRefusal, OfWhatTheConfigurationDoesNotSay) {
   weights()["group_size"] = 32;
   quantization()["format"] = "int-quantized";
   EXPECT_THAT(refusal(), HasSubstr("is not what format int-quantized stores"));
+  for (const char* pattern : {"re:(a?){50000}", "re:(a)\\1"}) {
+    quantization()["ignore"] = {pattern};
+    EXPECT_THAT(refusal(), HasSubstr("cannot be matched")) << pattern;
+  }
   quantization()["ignore"] = {"re:([a-"};
   EXPECT_THAT(refusal(), HasSubstr("re:([a-"));
 }

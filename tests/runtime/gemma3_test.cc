@@ -11,6 +11,7 @@
 #include "tests/models/gguf_from_hf.h"
 #include "tests/runtime/checkpoint_copy.h"
 #include "tests/runtime/engine_harness.h"
+#include "tests/weights/expect_error.h"
 
 // Gemma 3 in the forms that its checkpoints take, and the real model of 270M in Q4_K_M
 // (tests/golden/README.md says where it comes from) against exact fp32 and float64.
@@ -63,6 +64,26 @@ TEST(Gemma3, AScaledGgufMeansTheSameAsTheDirectory) {
   builder.f32("gemma3.rope.scaling.factor", 8.0f);
   builder.write(gguf);
   expect_same(rows_of(gguf, some_ids()), rows_of(copy.directory(), some_ids()), 1e-5f);
+}
+
+TEST(Gemma3, AGgufWithFieldsThatAreNotComputedIsRefused) {
+  CheckpointCopy copy("gemma3");
+  copy.config["sliding_window_pattern"] = 6;
+  copy.write();
+  const ModelFiles hf = open_model(copy.directory());
+  const auto refusal = [&](const auto& spoil) {
+    auto builder = testing::gguf_from_hf(hf);
+    spoil(builder);
+    builder.write(copy.directory() + "/m.gguf");
+    return testing::message_of([&] { open_model(copy.directory() + "/m.gguf"); });
+  };
+  using ::testing::HasSubstr;
+  for (const char* key : {"final_logit_softcapping", "attn_logit_softcapping", "attention.scale"}) {
+    EXPECT_THAT(refusal([&](auto& b) { b.f32(std::string("gemma3.") + key, 30.0f); }), HasSubstr(key));
+  }
+  EXPECT_THAT(refusal([](auto& b) { b.u32("gemma3.attention.sliding_window_pattern", 4); }),
+              HasSubstr("sliding_window_pattern = 4"));
+  EXPECT_THAT(refusal([](auto& b) { b.f32("gemma3.rope.freq_base_swa", 0.0f); }), HasSubstr("freq_base_swa"));
 }
 
 // Published checkpoints with a vision tower, as transformers 5 and 4 name their tensors.
