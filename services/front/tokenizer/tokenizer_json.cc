@@ -151,23 +151,6 @@ std::vector<AddedToken> read_added(const JsonNode& root) {
   return added;
 }
 
-// huggingface/tokenizers numbers the added tokens that the vocabulary lacks itself, whatever the file says:
-// in turn, from the number of the vocabulary's tokens on. A file that says otherwise gets ids there that it
-// does not name.
-void check_added_ids(const JsonNode& root, const std::vector<AddedToken>& added, const TokenTable& table) {
-  int32_t next = 0;
-  for (int32_t id = 0; id < table.size(); ++id) next += table.has(id) ? 1 : 0;
-  for (const AddedToken& token : added) {
-    const bool is_new = table.find(token.content) < 0;
-    if (is_new && token.id != next) {
-      root.unsupported("added_tokens: \"" + token.content + "\" has id " + std::to_string(token.id) +
-                       " where " + std::to_string(next) +
-                       " is due: the next after the vocabulary and the tokens before it");
-    }
-    next = std::max(next, token.id + 1);
-  }
-}
-
 // As huggingface/tokenizers, a normalized token is looked for and decodes as its normal form, and keeps its
 // name.
 void add_token(AddedToken token, const DecoderRules& rules, TokenizerJson& out) {
@@ -249,9 +232,7 @@ TokenizerJson TokenizerJson::read(const std::string& bytes, const std::vector<Ad
   out.table.leading_space = rules.leading_space;
   out.table.invalid_bytes = rules.byte_fallback ? InvalidBytes::per_run : InvalidBytes::per_sequence;
   StringMap seen;
-  const std::vector<AddedToken> added = read_added(root);
-  check_added_ids(root, added, out.table);
-  for (const AddedToken& token : added) {
+  for (const AddedToken& token : read_added(root)) {
     add_token(token, rules, out);
     seen.emplace(token.content, token.id);
   }
