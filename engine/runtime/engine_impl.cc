@@ -32,6 +32,7 @@ EngineImpl::EngineImpl(PreparedModel prepared, const LoadProgress& progress, con
       scheduler_(limits_of(plan_, placement_)) {
   load(prepared, progress, tuning);
   warm_up();
+  update_status();  // its page is gone
   if (progress) progress(1.0, "ready");
   thread_ = std::thread([this] { loop(); });
 }
@@ -194,6 +195,7 @@ void EngineImpl::loop() {
       run_pass(decision.shares);
     }
   }
+  process_commands();  // what still waited is told too
   const Error cancelled(ErrorCode::cancelled, kStopping);
   while (!sessions_.empty()) end_session(sessions_.begin()->first, &cancelled);
 }
