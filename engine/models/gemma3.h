@@ -1,5 +1,6 @@
 #pragma once
 
+#include "engine/models/attention_block.h"
 #include "engine/models/model.h"
 
 namespace ete {
@@ -21,24 +22,16 @@ class Gemma3Model final : public Model {
   void norm(const float* weight, const float* x, int64_t rows, float* y, Stream& stream) const override;
 
  private:
-  void self_attn(int64_t layer, const LayerLease& lease, const PassRows& pass, Stream& stream) const;
-  void mlp(const LayerLease& lease, const PassRows& pass, Stream& stream) const;
-  void rotate(const RopeConfig& rope, const float* inv_freq, const PassRows& pass, Stream& stream) const;
-  void norm_heads(float* x, int64_t heads, const float* weight, int64_t rows, Stream& stream) const;
-  RmsNormArgs hidden_norm(const float* weight, const float* x, int64_t rows, float* y) const;
+  void self_attn(int64_t window, const LayerLease& lease, const PassRows& pass, Stream& stream) const;
 
   ModelConfig config_;
   Ops& ops_;
+  AttentionBlock attention_;
   const float* inv_freq_;        // [rotary_dim / 2] of full attention, device memory
   const float* local_inv_freq_;  // [rotary_dim / 2] of layers with a window, device memory
-  int64_t q_width_;              // heads * head_dim
-  int64_t kv_width_;             // kv_heads * head_dim
-  int64_t qkv_width_;            // q, k and v
-  float scale_;                  // of q.k: 1 / sqrt(query_pre_attn_scalar)
   float embedding_scale_;        // sqrt(hidden_size)
 };
 
-ActivationSizes gemma3_activation_sizes(const ModelConfig& config);
 // Every layer's weights in the order that Gemma3Model reads them.
 ModelWeights gemma3_weights(const ModelFiles& files, WeightsChoice choice);
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "engine/models/attention_block.h"
 #include "engine/models/model.h"
 
 namespace ete {
@@ -19,21 +20,14 @@ class LlamaModel final : public Model {
   void norm(const float* weight, const float* x, int64_t rows, float* y, Stream& stream) const override;
 
  private:
-  void project_qkv(const LayerLease& lease, const PassRows& pass, Stream& stream) const;
-  void rotate(const LayerLease& lease, const PassRows& pass, Stream& stream) const;
-  void attend(int64_t layer, const PassRows& pass, Stream& stream) const;
-  void mlp(const LayerLease& lease, const PassRows& pass, Stream& stream) const;
+  void self_attn(int64_t window, const LayerLease& lease, const PassRows& pass, Stream& stream) const;
 
   ModelConfig config_;
   Ops& ops_;
+  AttentionBlock attention_;
   const float* inv_freq_;  // [rotary_dim / 2], device memory
-  int64_t q_width_;        // heads * head_dim
-  int64_t kv_width_;       // kv_heads * head_dim
-  int64_t qkv_width_;      // q, k and v
-  float scale_;            // of q.k: 1 / sqrt(head_dim)
 };
 
-ActivationSizes llama_activation_sizes(const ModelConfig& config);
 // Every layer's weights in the order that LlamaModel reads them.
 ModelWeights llama_weights(const ModelFiles& files, WeightsChoice choice);
 

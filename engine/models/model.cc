@@ -2,6 +2,7 @@
 
 #include "engine/base/check.h"
 #include "engine/models/gemma3.h"
+#include "engine/models/layer_parts.h"
 #include "engine/models/llama.h"
 #include "engine/models/qwen3_5.h"
 
@@ -28,11 +29,10 @@ ActivationSizes activation_sizes(const ModelConfig& config) {
     case Family::mistral:
     case Family::qwen2:
     case Family::qwen3:
-      return llama_activation_sizes(config);
+    case Family::gemma3:
+      return attention_activation_sizes(config);
     case Family::qwen3_5:
       return qwen3_5_activation_sizes(config);
-    case Family::gemma3:
-      return gemma3_activation_sizes(config);
   }
   check_failed(__FILE__, __LINE__, "Family", "unknown");
 }

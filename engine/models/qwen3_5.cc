@@ -5,8 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "engine/models/layer_parts.h"
 #include "engine/models/projection.h"
-#include "engine/models/weight_specs.h"
 
 namespace ete {
 
@@ -123,15 +123,11 @@ BlobSpec layer_spec(const ModelConfig& c, const SpecMaker& make, int64_t layer) 
 // where it keeps attention's gate, which is where the MLP's gate is afterwards.
 ActivationSizes qwen3_5_activation_sizes(const ModelConfig& c) {
   const auto floats = [](int64_t count) { return static_cast<size_t>(count) * sizeof(float); };
-  const int64_t q = c.num_attention_heads * c.head_dim;
-  const int64_t qkv = q + 2 * c.num_key_value_heads * c.head_dim;
-  const int64_t mixed = std::max(q, c.delta_net.value_width());
-  return {.x = floats(c.hidden_size),
-          .normed = floats(c.hidden_size),
-          .qkv = floats(std::max(qkv, c.delta_net.input_width())),
-          .mixed = floats(mixed),
-          .gate = floats(std::max(mixed, c.intermediate_size)),
-          .up = floats(c.intermediate_size)};
+  ActivationSizes sizes = attention_activation_sizes(c);
+  sizes.qkv = std::max(sizes.qkv, floats(c.delta_net.input_width()));
+  sizes.mixed = std::max(sizes.mixed, floats(c.delta_net.value_width()));
+  sizes.gate = std::max(sizes.gate, sizes.mixed);
+  return sizes;
 }
 
 ModelWeights qwen3_5_weights(const ModelFiles& files, WeightsChoice choice) {
@@ -141,10 +137,9 @@ ModelWeights qwen3_5_weights(const ModelFiles& files, WeightsChoice choice) {
   for (int64_t layer = 0; layer < c.num_hidden_layers; ++layer) {
     weights.layers.push_back(layer_spec(c, make, layer));
   }
-  weights.embedding = {make.matrix(c.tensor_prefix + "embed_tokens.weight", c.vocab_size, c.hidden_size)};
-  weights.final_norm = {
-      make.vector_from(VectorForm::one_plus, c.tensor_prefix + "norm.weight", c.hidden_size)};
-  if (!c.tie_word_embeddings) weights.lm_head = {make.matrix("lm_head.weight", c.vocab_size, c.hidden_size)};
+  add_vocabulary(c, make,
+                 make.vector_from(VectorForm::one_plus, c.tensor_prefix + "norm.weight", c.hidden_size),
+                 &weights);
   return weights;
 }
 
@@ -152,43 +147,16 @@ Qwen3_5Model::Qwen3_5Model(const ModelConfig& config, Ops& ops, Device& device, 
                            Stream& stream)
     : config_(config),
       ops_(ops),
-      inv_freq_(reinterpret_cast<const float*>(arena.take(config.rope.inv_freq.size() * sizeof(float)))),
-      q_width_(config.num_attention_heads * config.head_dim),
-      kv_width_(config.num_key_value_heads * config.head_dim),
-      qkv_width_(q_width_ + 2 * kv_width_),
-      scale_(static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim)))) {
-  device.copy_async(stream, const_cast<float*>(inv_freq_), config_.rope.inv_freq.data(),
-                    config_.rope.inv_freq.size() * sizeof(float));
-  stream.synchronize();
-}
+      attention_(config, ops, 1.0 / std::sqrt(static_cast<double>(config.head_dim))),
+      inv_freq_(take_frequencies(config.rope, device, arena, stream)) {}
 
 void Qwen3_5Model::embed(Ops& ops, const PackedMatrix& table, std::vector<int32_t> ids, float* y,
                          Stream& stream) const {
   ops.embed(stream, table, std::move(ids), 1.0f, y, config_.hidden_size);
 }
 
-void Qwen3_5Model::norm_heads(float* x, int64_t stride, int64_t heads, int64_t dim, const float* weight,
-                              int64_t rows, Stream& stream) const {
-  ops_.rms_norm(stream, {.x = x,
-                         .x_stride = stride,
-                         .y = x,
-                         .y_stride = stride,
-                         .m = rows,
-                         .heads = heads,
-                         .dim = dim,
-                         .weight = weight,
-                         .eps = static_cast<float>(config_.rms_norm_eps)});
-}
-
 void Qwen3_5Model::norm(const float* weight, const float* x, int64_t rows, float* y, Stream& stream) const {
-  ops_.rms_norm(stream, {.x = x,
-                         .x_stride = config_.hidden_size,
-                         .y = y,
-                         .y_stride = config_.hidden_size,
-                         .m = rows,
-                         .dim = config_.hidden_size,
-                         .weight = weight,
-                         .eps = static_cast<float>(config_.rms_norm_eps)});
+  ops_.rms_norm(stream, hidden_norm(config_, weight, x, rows, y));
 }
 
 void Qwen3_5Model::forward_layer(int64_t layer, const LayerLease& lease, const PassRows& pass,
@@ -201,7 +169,9 @@ void Qwen3_5Model::forward_layer(int64_t layer, const LayerLease& lease, const P
     self_attn(lease, pass, stream);
   }
   norm(lease.vector(kPostAttentionNorm), a.x, pass.rows, a.normed, stream);
-  mlp(lease, pass, stream);
+  const GatedMlp mlp = {
+      .gate = lease.matrix(kGateProj), .up = lease.matrix(kUpProj), .down = lease.matrix(kDownProj)};
+  run_mlp(config_, ops_, mlp, pass, a.x, true, stream);
 }
 
 void Qwen3_5Model::linear_attn(const LayerLease& lease, const PassRows& pass, Stream& stream) const {
@@ -226,69 +196,36 @@ void Qwen3_5Model::linear_attn(const LayerLease& lease, const PassRows& pass, St
                                        .segments = {}},
                                 .decode = &pass.decode_states,
                                 .prefill = &pass.prefill_states});
-  norm_heads(a.mixed, value_width, shape.value_heads, shape.value_dim, lease.vector(kNorm), pass.rows,
-             stream);
+  ops_.rms_norm(stream, {.x = a.mixed,
+                         .x_stride = value_width,
+                         .y = a.mixed,
+                         .y_stride = value_width,
+                         .m = pass.rows,
+                         .heads = shape.value_heads,
+                         .dim = shape.value_dim,
+                         .weight = lease.vector(kNorm),
+                         .eps = static_cast<float>(config_.rms_norm_eps)});
   ops_.gated_activation(stream, Activation::silu, a.gate, a.mixed, a.mixed, pass.rows, value_width,
                         value_width);
   project(ops_, stream, pass, {a.mixed, value_width},
           {{lease.matrix(kOutProj), nullptr, a.x, config_.hidden_size, true}});
 }
 
-void Qwen3_5Model::rotate(const LayerLease& lease, const PassRows& pass, Stream& stream) const {
-  float* q = pass.act.qkv;
-  norm_heads(q, qkv_width_, config_.num_attention_heads, config_.head_dim, lease.vector(kQNorm), pass.rows,
-             stream);
-  norm_heads(q + q_width_, qkv_width_, config_.num_key_value_heads, config_.head_dim, lease.vector(kKNorm),
-             pass.rows, stream);
-  // k's heads follow q's in a row, so one call turns both.
-  ops_.rope(stream, {.x = q,
-                     .x_stride = qkv_width_,
-                     .m = pass.rows,
-                     .heads = config_.num_attention_heads + config_.num_key_value_heads,
-                     .head_dim = config_.head_dim,
-                     .rotary_dim = config_.rope.rotary_dim,
-                     .inv_freq = inv_freq_,
-                     .amplitude = config_.rope.amplitude,
-                     .positions = pass.positions});
-}
-
 void Qwen3_5Model::self_attn(const LayerLease& lease, const PassRows& pass, Stream& stream) const {
   const Activations& a = pass.act;
-  float* k = a.qkv + q_width_;
-  float* v = k + kv_width_;
+  const int64_t width = attention_.qkv_width();
+  const int64_t q_width = attention_.q_width();
   project(ops_, stream, pass, {a.normed, config_.hidden_size},
-          {{lease.matrix(kQProj), lease.vector(kQBias), a.qkv, qkv_width_},
-           {lease.matrix(kKProj), lease.vector(kKBias), k, qkv_width_},
-           {lease.matrix(kVProj), lease.vector(kVBias), v, qkv_width_},
-           {lease.matrix(kQGate), lease.vector(kQGateBias), a.gate, q_width_}});
-  rotate(lease, pass, stream);
-  pass.kv_access->attend(
-      stream,
-      {.append =
-           {.k = k, .v = v, .k_stride = qkv_width_, .v_stride = qkv_width_, .kv = pass.kv, .segments = {}},
-       .attention = {.q = a.qkv,
-                     .q_stride = qkv_width_,
-                     .out = a.mixed,
-                     .out_stride = q_width_,
-                     .heads = config_.num_attention_heads,
-                     .kv = pass.kv,
-                     .scale = scale_,
-                     .segments = {}},
-       .decode = &pass.decode_segments,
-       .prefill = &pass.prefill_segments});
-  ops_.gated_activation(stream, Activation::sigmoid, a.gate, a.mixed, a.mixed, pass.rows, q_width_, q_width_);
-  project(ops_, stream, pass, {a.mixed, q_width_},
+          {{lease.matrix(kQProj), lease.vector(kQBias), attention_.q(pass), width},
+           {lease.matrix(kKProj), lease.vector(kKBias), attention_.k(pass), width},
+           {lease.matrix(kVProj), lease.vector(kVBias), attention_.v(pass), width},
+           {lease.matrix(kQGate), lease.vector(kQGateBias), a.gate, q_width}});
+  attention_.norm_heads(pass, lease.vector(kQNorm), lease.vector(kKNorm), stream);
+  attention_.rotate(pass, config_.rope, inv_freq_, stream);
+  attention_.attend(pass, 0, stream);
+  ops_.gated_activation(stream, Activation::sigmoid, a.gate, a.mixed, a.mixed, pass.rows, q_width, q_width);
+  project(ops_, stream, pass, {a.mixed, q_width},
           {{lease.matrix(kOProj), lease.vector(kOBias), a.x, config_.hidden_size, true}});
-}
-
-void Qwen3_5Model::mlp(const LayerLease& lease, const PassRows& pass, Stream& stream) const {
-  const Activations& a = pass.act;
-  const int64_t n = config_.intermediate_size;
-  project(ops_, stream, pass, {a.normed, config_.hidden_size},
-          {{lease.matrix(kGateProj), nullptr, a.gate, n}, {lease.matrix(kUpProj), nullptr, a.up, n}});
-  ops_.gated_activation(stream, config_.hidden_act, a.gate, a.up, a.gate, pass.rows, n, n);
-  project(ops_, stream, pass, {a.gate, n},
-          {{lease.matrix(kDownProj), nullptr, a.x, config_.hidden_size, true}});
 }
 
 }  // namespace ete

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "engine/models/attention_block.h"
 #include "engine/models/model.h"
 
 namespace ete {
@@ -22,18 +23,11 @@ class Qwen3_5Model final : public Model {
  private:
   void linear_attn(const LayerLease& lease, const PassRows& pass, Stream& stream) const;
   void self_attn(const LayerLease& lease, const PassRows& pass, Stream& stream) const;
-  void norm_heads(float* x, int64_t stride, int64_t heads, int64_t dim, const float* weight, int64_t rows,
-                  Stream& stream) const;
-  void rotate(const LayerLease& lease, const PassRows& pass, Stream& stream) const;
-  void mlp(const LayerLease& lease, const PassRows& pass, Stream& stream) const;
 
   ModelConfig config_;
   Ops& ops_;
+  AttentionBlock attention_;
   const float* inv_freq_;  // [rotary_dim / 2], device memory
-  int64_t q_width_;        // heads * head_dim
-  int64_t kv_width_;       // kv_heads * head_dim
-  int64_t qkv_width_;      // q, k and v
-  float scale_;            // of q.k: 1 / sqrt(head_dim)
 };
 
 ActivationSizes qwen3_5_activation_sizes(const ModelConfig& config);
