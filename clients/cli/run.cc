@@ -148,6 +148,7 @@ Json document(const Generated& generated, const std::string& plan_json) {
             {"decode_ms", timings.decode_ms()},
             {"prefill_tokens_per_second", timings.prefill_tokens_per_second()},
             {"decode_tokens_per_second", timings.decode_tokens_per_second()},
+            {"full_rows_fetched", timings.full_rows_fetched()},
             {"reused_tokens", generated.finish.reused_tokens()}}},
           {"plan", Json::parse(plan_json)}};
 }

@@ -150,7 +150,7 @@ struct LogitsRow {
   std::vector<int32_t> top_ids;     // descending by logit, ties by ascending id; only allowed ids
   std::vector<float> top_logits;    // raw logits, untouched by temperature
   std::vector<float> extra_logits;  // same order as extra_ids
-  float logsumexp = 0;              // over allowed ids, of logit / temperature; accumulated in double
+  double logsumexp = 0;             // over allowed ids, of logit / temperature; to 1e-12 of the sum
   float max_logit = 0;              // over allowed ids
   std::vector<float> full;          // [vocab] when asked
   // Why the row has no result: Error(internal) for a logit that is NaN or an infinite maximum. The rest is

@@ -16,8 +16,8 @@ constexpr size_t kSortedAtOnce = 1024;
 constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
 // Covers the rounding of sums of weights taken in another order.
 constexpr double kSumSlack = 1e-9;
-// Covers the exponentials and the logarithm that a worker takes in single precision.
-constexpr double kLogsumexpSlack = 2e-6;
+// Covers the rounding of the exponentials, the sum and the logarithm that a worker takes in double precision.
+constexpr double kLogsumexpSlack = 1e-10;
 
 uint64_t mix(uint64_t z) {
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
@@ -239,9 +239,8 @@ Sampler::Interval Sampler::unnamed_weight(const Known& known, const PartialLogit
   for (size_t i = 0; i < logits.top_ids.size(); ++i) {
     if (!adjuster_.affects(logits.top_ids[i])) named += weight(logits.top_logits[i], best);
   }
-  // The worker divides in single precision: its exponents are off by up to half a unit in the last place.
   const double scale = std::abs(logits.logsumexp) + std::abs(logits.top_logits[0] / temperature);
-  const double slack = kLogsumexpSlack + scale * 0x1p-23;
+  const double slack = kLogsumexpSlack + scale * 0x1p-52;
   const double all = std::exp(logits.logsumexp - best / temperature);
   const double low = std::max(0.0, all * (1 - slack) - named);
   const double high = std::min(most, all * (1 + slack) - named);

@@ -19,11 +19,11 @@ constexpr float kNever = -std::numeric_limits<float>::infinity();
 struct Reply {
   std::vector<int32_t> top_ids;
   std::vector<float> top_logits, extra_logits;
-  float logsumexp;
+  double logsumexp;
   PartialLogits view() const { return {top_ids, top_logits, extra_logits, logsumexp}; }
 };
 
-// What a worker answers; logsumexp in single precision and slightly off, as a worker's may be.
+// What a worker answers; logsumexp slightly off, as a worker's may be.
 Reply answer(const std::vector<float>& row, const LogitsQuery& query) {
   Reply reply;
   std::vector<int32_t> ids(row.size());
@@ -36,8 +36,8 @@ Reply answer(const std::vector<float>& row, const LogitsQuery& query) {
   for (int32_t id : query.extra_ids) reply.extra_logits.push_back(row[id]);
   double best = *std::max_element(row.begin(), row.end());
   double sum = 0;
-  for (float logit : row) sum += std::exp(static_cast<float>((logit - best)) / query.temperature);
-  reply.logsumexp = static_cast<float>(best / query.temperature + std::log(sum));
+  for (float logit : row) sum += std::exp((logit - best) / query.temperature);
+  reply.logsumexp = best / query.temperature + std::log(sum) + 2e-11;
   return reply;
 }
 
@@ -220,13 +220,16 @@ TEST(Sampler, AnInexactLogsumexpNeverChangesTheId) {
     params.seed = seed;
     const double u = uniform_at(seed, 0);
     if (u < 0.55) continue;
-    for (double delta : {-1e-2, -3e-7, 3e-7, 1e-2}) {
-      const double p = std::min(u * (1 + delta), 0.999999);
-      const std::vector<float> row = {0.0f, static_cast<float>(std::log(1 / p - 1))};
-      Sampler sampler(params, 2, {}, std::nullopt, {1, 1, 1, 0});
+    for (double delta : {-1e-2, -1e-11, 1e-11, 1e-2}) {
+      // The third weight makes up for the rounding of the second logit.
+      const double p = std::min(u * (1 + delta), 0.9999);
+      const auto second = static_cast<float>(std::log(1 / p - 1 - 1e-6));
+      const double third = 1 / p - 1 - std::exp(double{second});
+      const std::vector<float> row = {0.0f, second, static_cast<float>(std::log(third))};
+      Sampler sampler(params, 3, {}, std::nullopt, {1, 1, 1, 0});
       Reply reply = answer(row, sampler.query());
       PartialLogits view = reply.view();
-      view.logsumexp += delta > 0 ? 1e-6 : -1e-6;
+      view.logsumexp += delta > 0 ? 4e-11 : -8e-11;
       const auto sampled = sampler.draw(view);
       decided += sampled.has_value();
       if (!sampled) continue;

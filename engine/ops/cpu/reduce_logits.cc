@@ -27,7 +27,7 @@ void store_result(const LogitsTask& task, float max, double sum, std::vector<uin
   LogitsRow& result = *task.result;
   result = {};
   result.max_logit = max;
-  result.logsumexp = static_cast<float>(double{max} / wanted.temperature + std::log(sum));
+  result.logsumexp = double{max} / wanted.temperature + std::log(sum);
   const auto kept = std::min(keys->size(), static_cast<size_t>(wanted.top_k));
   const auto middle = keys->begin() + static_cast<ptrdiff_t>(kept);
   if (middle != keys->end()) std::nth_element(keys->begin(), middle, keys->end(), std::greater<>());
