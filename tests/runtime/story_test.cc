@@ -30,7 +30,8 @@ std::unique_ptr<Engine> load_story() {
 
 TEST(Story, FollowsTheReference) {
   const auto engine = load_story();
-  for (const auto& golden_case : golden().at("cases")) {
+  const nlohmann::json reference = golden();
+  for (const auto& golden_case : reference.at("cases")) {
     SCOPED_TRACE(golden_case.at("prompt").get<std::string>());
     const auto prompt = golden_case.at("ids").get<std::vector<int32_t>>();
     const auto due = golden_case.at("greedy").get<std::vector<int32_t>>();
