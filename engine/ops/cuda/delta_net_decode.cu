@@ -1,0 +1,245 @@
+#include <type_traits>
+
+#include "engine/device/cuda/cuda_check.h"
+#include "engine/ops/cuda/delta_net.cuh"
+
+// The recurrent form. Columns of a state are independent of each other, so a warp owns some columns of one
+// value head: it reads them once, keeps them in registers over all rows of the session, and writes them once.
+// Lane (row group r, column group c) holds rows [r kRows, (r + 1) kRows) of kColumns columns; sums over the
+// rows are those of a lane in ascending order, then folded over the four row groups: the same bits for any
+// kColumns.
+
+namespace ete::cuda {
+
+namespace {
+
+constexpr int kWarps = 4;
+constexpr int kRowGroups = 4;
+constexpr int kColumnGroups = 8;
+
+template <int kColumns>
+struct Columns {
+  float value[kColumns];
+};
+template <>
+struct alignas(16) Columns<4> {
+  float value[4];
+};
+
+template <int kRows, int kColumns>
+class StateColumns {
+ public:
+  // Row groups past key_dim hold zeros.
+  __device__ StateColumns(float* matrix, int64_t key_dim, int64_t value_dim, int64_t column)
+      : at_(matrix + first_row() * value_dim + column),
+        stride_(value_dim),
+        rows_(column < value_dim ? static_cast<int>(key_dim - first_row()) : 0) {
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      s_[i] = {};
+      if (i < rows_) s_[i] = *reinterpret_cast<const Columns<kColumns>*>(at_ + i * stride_);
+    }
+  }
+
+  __device__ void write() const {
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      if (i < rows_) *reinterpret_cast<Columns<kColumns>*>(at_ + i * stride_) = s_[i];
+    }
+  }
+
+  // S^T k.
+  __device__ Columns<kColumns> seen_by(const float* k) const {
+    Columns<kColumns> sum{};
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const float factor = k[slot(i)];
+#pragma unroll
+      for (int c = 0; c < kColumns; ++c) sum.value[c] = fmaf(factor, s_[i].value[c], sum.value[c]);
+    }
+    return over_row_groups(sum);
+  }
+
+  // S <- decay S + k change^T; returns S^T q.
+  __device__ Columns<kColumns> step(const float* k, const float* q, float decay,
+                                    const Columns<kColumns>& change) {
+    Columns<kColumns> sum{};
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const float of_k = k[slot(i)], of_q = q[slot(i)];
+#pragma unroll
+      for (int c = 0; c < kColumns; ++c) {
+        float& s = s_[i].value[c];
+        s = flushed(fmaf(of_k, change.value[c], decay * s));
+        sum.value[c] = fmaf(of_q, s, sum.value[c]);
+      }
+    }
+    return over_row_groups(sum);
+  }
+
+  // Where a warp's shared memory has channel `d`: what the lanes of a row group read together lies side by
+  // side.
+  __device__ static int slot_of(int d) {
+    const int group = d / kRows, i = d % kRows;
+    return i / 4 * 4 * kRowGroups + group * 4 + i % 4;
+  }
+
+ private:
+  __device__ static int row_group() { return threadIdx.x % 32 / kColumnGroups; }
+  __device__ static int first_row() { return row_group() * kRows; }
+  __device__ static int slot(int i) { return i / 4 * 4 * kRowGroups + row_group() * 4 + i % 4; }
+  __device__ static Columns<kColumns> over_row_groups(Columns<kColumns> sum) {
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) {
+      sum.value[c] += __shfl_xor_sync(0xffffffffu, sum.value[c], kColumnGroups);
+      sum.value[c] += __shfl_xor_sync(0xffffffffu, sum.value[c], 2 * kColumnGroups);
+    }
+    return sum;
+  }
+
+  float* at_;  // [rows_, stride_]
+  int64_t stride_;
+  int rows_;
+  Columns<kColumns> s_[kRows];
+};
+
+template <int kColumns>
+__device__ Columns<kColumns> convolve_columns(const DeltaNetView& view, const DeltaNetRows& rows,
+                                              int64_t place, int64_t channel) {
+  Columns<kColumns> sum{};
+  for (int64_t tap = 0; tap < view.shape.conv_kernel; ++tap) {
+    const float* in = input_at(view, rows, place - (view.shape.conv_kernel - 1) + tap) + channel;
+    const float* weight = view.conv + tap * view.shape.conv_width() + channel;
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) sum.value[c] = fmaf(in[c], weight[c], sum.value[c]);
+  }
+#pragma unroll
+  for (int c = 0; c < kColumns; ++c) sum.value[c] = sum.value[c] / (1.0f + expf(-sum.value[c]));
+  return sum;
+}
+
+// q and k of a place, for the lanes of the warp.
+template <int kRows, int kColumns>
+__device__ void read_query_and_key(const DeltaNetView& view, const DeltaNetRows& rows, int64_t place,
+                                   int64_t value_head, float* q, float* k) {
+  using State = StateColumns<kRows, kColumns>;
+  constexpr int kEach = kRows * kRowGroups / 32;
+  const DeltaNetShape& shape = view.shape;
+  const int64_t channel = shape.key_head_of(value_head) * shape.key_dim;
+  float of_q[kEach], of_k[kEach];
+  convolve(view, rows, place, channel, shape.key_dim, of_q);
+  convolve(view, rows, place, shape.key_heads * shape.key_dim + channel, shape.key_dim, of_k);
+  normalise(of_q, query_length(shape));
+  normalise(of_k, 1.0f);
+  __syncwarp();  // the last place's may still be read
+#pragma unroll
+  for (int u = 0; u < kEach; ++u) {
+    const int at = State::slot_of(static_cast<int>(threadIdx.x) % 32 + 32 * u);
+    q[at] = of_q[u];
+    k[at] = of_k[u];
+  }
+  __syncwarp();
+}
+
+template <int kRows, int kColumns>
+__global__ void __launch_bounds__(kWarps * 32)
+    recurrence_kernel(const __grid_constant__ DeltaNetView view,
+                      const __grid_constant__ DeltaNetBatch batch) {
+  __shared__ float queries[kWarps][kRows * kRowGroups], keys[kWarps][kRows * kRowGroups];
+  const DeltaNetShape& shape = view.shape;
+  const DeltaNetRows& rows = batch.rows[blockIdx.z];
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int64_t head = blockIdx.y;
+  const int64_t first = (static_cast<int64_t>(blockIdx.x) * kWarps + warp) * kColumnGroups * kColumns;
+  if (first >= shape.value_dim) return;
+  const int64_t column = first + lane % kColumnGroups * kColumns;
+  float* matrix = rows.state + head * shape.key_dim * shape.value_dim;
+  StateColumns<kRows, kColumns> state(matrix, shape.key_dim, shape.value_dim, column);
+  const int64_t value = 2 * shape.key_heads * shape.key_dim + head * shape.value_dim;
+  float *q = queries[warp], *k = keys[warp];
+  for (int64_t place = rows.begin; place < rows.end; ++place) {
+    if (place == rows.taken && place > rows.begin) state.write();
+    read_query_and_key<kRows, kColumns>(view, rows, place, head, q, k);
+    // Lanes past the last column compute what nobody reads.
+    Columns<kColumns> change =
+        convolve_columns<kColumns>(view, rows, place, value + (column < shape.value_dim ? column : 0));
+    const float* gates = input_at(view, rows, place) + shape.conv_width();
+    const float decay = expf(log_decay(view, gates, head)), beta = beta_of(view, gates, head);
+    const Columns<kColumns> seen = state.seen_by(k);
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) {
+      change.value[c] = beta * (change.value[c] - decay * seen.value[c]);
+    }
+    const Columns<kColumns> out = state.step(k, q, decay, change);
+    if (lane < kColumnGroups && column < shape.value_dim && place >= rows.accepted_rows) {
+      float* to = view.out + (rows.row_begin + place - rows.accepted_rows) * view.out_stride;
+#pragma unroll
+      for (int c = 0; c < kColumns; ++c) to[head * shape.value_dim + column + c] = out.value[c];
+    }
+  }
+  if (rows.taken == rows.end && rows.end > rows.begin) state.write();
+}
+
+// A thread owns a channel: columns that stay move to an earlier place, and drafts may overwrite accepted
+// ones.
+__global__ void finish_kernel(const __grid_constant__ DeltaNetView view,
+                              const __grid_constant__ DeltaNetBatch batch) {
+  const DeltaNetShape& shape = view.shape;
+  const DeltaNetRows& rows = batch.rows[blockIdx.y];
+  const int64_t channel = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (channel >= shape.input_width()) return;
+  const int64_t remembered = shape.conv_kernel - 1;
+  if (channel < shape.conv_width() && rows.taken > 0) {
+    float* columns = rows.state + shape.matrix_floats() + channel;  // [remembered, conv_width]
+    for (int64_t i = 0; i < remembered; ++i) {
+      columns[i * shape.conv_width()] = input_at(view, rows, rows.taken - remembered + i)[channel];
+    }
+  }
+  for (int64_t i = 0; i < rows.draft_rows; ++i) {
+    rows.drafts[i * shape.input_width() + channel] = input_at(view, rows, rows.taken + i)[channel];
+  }
+}
+
+template <int kRows>
+void launch_recurrence(cudaStream_t stream, const DeltaNetView& view, const DeltaNetBatch& batch) {
+  const auto launch = [&]<int kColumns>(std::integral_constant<int, kColumns>) {
+    constexpr int kBlockColumns = kWarps * kColumnGroups * kColumns;
+    const dim3 grid(static_cast<unsigned>((view.shape.value_dim + kBlockColumns - 1) / kBlockColumns),
+                    static_cast<unsigned>(view.shape.value_heads), static_cast<unsigned>(batch.count));
+    recurrence_kernel<kRows, kColumns><<<grid, kWarps * 32, 0, stream>>>(view, batch);
+  };
+  bool aligned = view.shape.value_dim % 4 == 0;
+  for (int i = 0; i < batch.count; ++i) {
+    aligned = aligned && reinterpret_cast<uintptr_t>(batch.rows[i].state) % alignof(Columns<4>) == 0;
+  }
+  if constexpr (kRows <= 32) {
+    if (aligned) return launch(std::integral_constant<int, 4>{});
+  }
+  launch(std::integral_constant<int, 1>{});
+}
+
+}  // namespace
+
+void launch_delta_net_recurrence(cudaStream_t stream, const DeltaNetView& view, const DeltaNetBatch& batch) {
+  const int64_t dim = view.shape.key_dim;
+  if (dim <= 8 * kRowGroups) {
+    launch_recurrence<8>(stream, view, batch);
+  } else if (dim <= 16 * kRowGroups) {
+    launch_recurrence<16>(stream, view, batch);
+  } else if (dim <= 32 * kRowGroups) {
+    launch_recurrence<32>(stream, view, batch);
+  } else {
+    launch_recurrence<64>(stream, view, batch);
+  }
+  CUDA_CHECK(cudaGetLastError());
+}
+
+void launch_delta_net_finish(cudaStream_t stream, const DeltaNetView& view, const DeltaNetBatch& batch) {
+  constexpr unsigned kThreads = 256;
+  const dim3 grid(static_cast<unsigned>((view.shape.input_width() + kThreads - 1) / kThreads),
+                  static_cast<unsigned>(batch.count));
+  finish_kernel<<<grid, kThreads, 0, stream>>>(view, batch);
+  CUDA_CHECK(cudaGetLastError());
+}
+
+}  // namespace ete::cuda
