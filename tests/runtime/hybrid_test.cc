@@ -192,6 +192,7 @@ class StreamedStatesTest : public testing::TestWithParam<Path> {
     EngineOptions options = exact_options("qwen3_5", GetParam().device);
     options.kernels = GetParam().kernels;
     options.kv = "host";
+    options.vocab = "host";  // where it lies may change bits
     options.context = 512;
     options.chunk = 64;
     options = with_residency(options, 0, 2);

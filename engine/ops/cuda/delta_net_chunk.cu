@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "engine/device/cuda/cuda_check.h"
 #include "engine/ops/cuda/delta_net.cuh"
 
@@ -15,9 +17,10 @@ namespace {
 constexpr int kChunk = static_cast<int>(kDeltaNetChunk);
 constexpr int kRowWarps = 4;
 constexpr int kBlockRows = 16;
-constexpr int kEach = static_cast<int>(kMaxDeltaNetDim) / 32;
 
-// A warp makes one row of one head: q, k or v after the convolution; rows past the chunk are zeros.
+// A warp makes one row of one head, up to 32 kEach wide: q, k or v after the convolution; rows past the chunk
+// are zeros.
+template <int kEach>
 __global__ void __launch_bounds__(kRowWarps * 32)
     rows_kernel(const __grid_constant__ DeltaNetView view, const __grid_constant__ DeltaNetSlab slab,
                 const __grid_constant__ DeltaNetScratch scratch) {
@@ -40,8 +43,13 @@ __global__ void __launch_bounds__(kRowWarps * 32)
     const bool exists = row < chunk.count;
     float values[kEach] = {};
     if (exists) {
-      convolve(view, rows, place, channel, dim, values);
-      if (!is_value) normalise(values, is_key ? 1.0f : query_length(shape));
+      add_four_taps<32>(view, rows, place, channel, lane, dim, 0, values);
+      finish_convolution<32>(view, rows, place, channel, lane, dim, values);
+      if (!is_value) {
+        const float factor = to_length(is_key ? 1.0f : query_length(shape), sum_of_squares(values));
+#pragma unroll
+        for (float& value : values) value *= factor;
+      }
     }
 #pragma unroll
     for (int u = 0; u < kEach; ++u) {
@@ -222,7 +230,9 @@ void launch_delta_net_rows(cudaStream_t stream, const DeltaNetView& view, const 
                            const DeltaNetScratch& scratch) {
   const dim3 grid(static_cast<unsigned>(2 * view.shape.key_heads + view.shape.value_heads),
                   kChunk / kBlockRows, static_cast<unsigned>(slab.chunk_count));
-  rows_kernel<<<grid, kRowWarps * 32, 0, stream>>>(view, slab, scratch);
+  const bool is_wide = std::max(scratch.key_dim, scratch.value_dim) > 128;
+  const auto kernel = is_wide ? rows_kernel<kMaxDeltaNetDim / 32> : rows_kernel<4>;
+  kernel<<<grid, kRowWarps * 32, 0, stream>>>(view, slab, scratch);
   CUDA_CHECK(cudaGetLastError());
 }
 

@@ -4,18 +4,21 @@
 #include "engine/ops/cuda/delta_net.cuh"
 
 // The recurrent form. Columns of a state are independent of each other, so a warp owns some columns of one
-// value head: it reads them once, keeps them in registers over all rows of the session, and writes them once.
-// Lane (row group r, column group c) holds rows [r kRows, (r + 1) kRows) of kColumns columns; sums over the
-// rows are those of a lane in ascending order, then folded over the four row groups: the same bits for any
-// kColumns.
+// value head, of which a block has all or many: it reads them once, keeps them in registers over all rows of
+// the session, and writes them once. Lane (row group r, column group c) holds rows [r kRows, (r + 1) kRows)
+// of kColumns columns; sums over the rows are those of a lane in ascending order, then folded over the four
+// row groups: the same bits for any kColumns.
 
 namespace ete::cuda {
 
 namespace {
 
 constexpr int kWarps = 4;
+constexpr int kThreads = kWarps * 32;
 constexpr int kRowGroups = 4;
 constexpr int kColumnGroups = 8;
+template <int kColumns>
+constexpr int kBlockColumns = kWarps* kColumnGroups* kColumns;
 
 template <int kColumns>
 struct Columns {
@@ -103,74 +106,86 @@ class StateColumns {
   Columns<kColumns> s_[kRows];
 };
 
-template <int kColumns>
-__device__ Columns<kColumns> convolve_columns(const DeltaNetView& view, const DeltaNetRows& rows,
-                                              int64_t place, int64_t channel) {
-  Columns<kColumns> sum{};
-  for (int64_t tap = 0; tap < view.shape.conv_kernel; ++tap) {
-    const float* in = input_at(view, rows, place - (view.shape.conv_kernel - 1) + tap) + channel;
-    const float* weight = view.conv + tap * view.shape.conv_width() + channel;
-#pragma unroll
-    for (int c = 0; c < kColumns; ++c) sum.value[c] = fmaf(in[c], weight[c], sum.value[c]);
-  }
-#pragma unroll
-  for (int c = 0; c < kColumns; ++c) sum.value[c] = sum.value[c] / (1.0f + expf(-sum.value[c]));
-  return sum;
-}
-
-// q and k of a place, for the lanes of the warp.
+// q, k and v of a place, for the warps of the block.
 template <int kRows, int kColumns>
-__device__ void read_query_and_key(const DeltaNetView& view, const DeltaNetRows& rows, int64_t place,
-                                   int64_t value_head, float* q, float* k) {
+struct Inputs {
+  static constexpr int kKeyDim = kRows * kRowGroups;  // padded
+  static constexpr int kEach = (kKeyDim + kThreads - 1) / kThreads;
   using State = StateColumns<kRows, kColumns>;
-  constexpr int kEach = kRows * kRowGroups / 32;
-  const DeltaNetShape& shape = view.shape;
-  const int64_t channel = shape.key_head_of(value_head) * shape.key_dim;
-  float of_q[kEach], of_k[kEach];
-  convolve(view, rows, place, channel, shape.key_dim, of_q);
-  convolve(view, rows, place, shape.key_heads * shape.key_dim + channel, shape.key_dim, of_k);
-  normalise(of_q, query_length(shape));
-  normalise(of_k, 1.0f);
-  __syncwarp();  // the last place's may still be read
-#pragma unroll
-  for (int u = 0; u < kEach; ++u) {
-    const int at = State::slot_of(static_cast<int>(threadIdx.x) % 32 + 32 * u);
-    q[at] = of_q[u];
-    k[at] = of_k[u];
-  }
-  __syncwarp();
-}
 
+  float q[kKeyDim];  // by State::slot_of
+  float k[kKeyDim];
+  float v[kBlockColumns<kColumns>];
+  float q_squares[kWarps];
+  float k_squares[kWarps];
+
+  // Every thread of the block; they may read when it returns.
+  __device__ void read(const DeltaNetView& view, const DeltaNetRows& rows, int64_t place, int64_t head,
+                       int64_t first_column) {
+    const DeltaNetShape& shape = view.shape;
+    const int thread = static_cast<int>(threadIdx.x);
+    const int64_t q_channel = shape.key_head_of(head) * shape.key_dim;
+    const int64_t k_channel = shape.key_heads * shape.key_dim + q_channel;
+    const int64_t v_channel = 2 * shape.key_heads * shape.key_dim + head * shape.value_dim + first_column;
+    const int64_t columns = min(shape.value_dim - first_column, int64_t{kBlockColumns<kColumns>});
+    float of_q[kEach] = {}, of_k[kEach] = {}, of_v[1] = {};
+    add_four_taps<kThreads>(view, rows, place, q_channel, thread, shape.key_dim, 0, of_q);
+    add_four_taps<kThreads>(view, rows, place, k_channel, thread, shape.key_dim, 0, of_k);
+    add_four_taps<kThreads>(view, rows, place, v_channel, thread, columns, 0, of_v);
+    finish_convolution<kThreads>(view, rows, place, q_channel, thread, shape.key_dim, of_q);
+    finish_convolution<kThreads>(view, rows, place, k_channel, thread, shape.key_dim, of_k);
+    finish_convolution<kThreads>(view, rows, place, v_channel, thread, columns, of_v);
+    const float squares_of_q = sum_of_squares(of_q), squares_of_k = sum_of_squares(of_k);
+    __syncthreads();  // the last place's may still be read
+    q_squares[thread / 32] = squares_of_q;
+    k_squares[thread / 32] = squares_of_k;
+    if (thread < kBlockColumns<kColumns>) v[thread] = of_v[0];
+    __syncthreads();
+    const float q_factor = to_length(query_length(shape), total(q_squares));
+    const float k_factor = to_length(1.0f, total(k_squares));
+#pragma unroll
+    for (int u = 0; u < kEach; ++u) {
+      const int channel = thread + kThreads * u;
+      if (channel >= kKeyDim) break;
+      q[State::slot_of(channel)] = of_q[u] * q_factor;
+      k[State::slot_of(channel)] = of_k[u] * k_factor;
+    }
+    __syncthreads();
+  }
+
+ private:
+  __device__ static float total(const float (&of_warps)[kWarps]) {
+    return (of_warps[0] + of_warps[1]) + (of_warps[2] + of_warps[3]);
+  }
+};
+
+// 128 floats of the state in a thread and three blocks a processor: enough to keep its memory busy.
 template <int kRows, int kColumns>
-__global__ void __launch_bounds__(kWarps * 32)
+__global__ void __launch_bounds__(kThreads, kRows < 64 ? 3 : 2)
     recurrence_kernel(const __grid_constant__ DeltaNetView view,
                       const __grid_constant__ DeltaNetBatch batch) {
-  __shared__ float queries[kWarps][kRows * kRowGroups], keys[kWarps][kRows * kRowGroups];
+  __shared__ Inputs<kRows, kColumns> inputs;
   const DeltaNetShape& shape = view.shape;
   const DeltaNetRows& rows = batch.rows[blockIdx.z];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int64_t head = blockIdx.y;
-  const int64_t first = (static_cast<int64_t>(blockIdx.x) * kWarps + warp) * kColumnGroups * kColumns;
-  if (first >= shape.value_dim) return;
-  const int64_t column = first + lane % kColumnGroups * kColumns;
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kBlockColumns<kColumns>;
+  const int place_in_block = (warp * kColumnGroups + lane % kColumnGroups) * kColumns;
+  const int64_t column = first + place_in_block;
   float* matrix = rows.state + head * shape.key_dim * shape.value_dim;
   StateColumns<kRows, kColumns> state(matrix, shape.key_dim, shape.value_dim, column);
-  const int64_t value = 2 * shape.key_heads * shape.key_dim + head * shape.value_dim;
-  float *q = queries[warp], *k = keys[warp];
   for (int64_t place = rows.begin; place < rows.end; ++place) {
     if (place == rows.taken && place > rows.begin) state.write();
-    read_query_and_key<kRows, kColumns>(view, rows, place, head, q, k);
-    // Lanes past the last column compute what nobody reads.
-    Columns<kColumns> change =
-        convolve_columns<kColumns>(view, rows, place, value + (column < shape.value_dim ? column : 0));
     const float* gates = input_at(view, rows, place) + shape.conv_width();
     const float decay = expf(log_decay(view, gates, head)), beta = beta_of(view, gates, head);
-    const Columns<kColumns> seen = state.seen_by(k);
+    inputs.read(view, rows, place, head, first);
+    const Columns<kColumns> seen = state.seen_by(inputs.k);
+    Columns<kColumns> change;
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
-      change.value[c] = beta * (change.value[c] - decay * seen.value[c]);
+      change.value[c] = beta * (inputs.v[place_in_block + c] - decay * seen.value[c]);
     }
-    const Columns<kColumns> out = state.step(k, q, decay, change);
+    const Columns<kColumns> out = state.step(inputs.k, inputs.q, decay, change);
     if (lane < kColumnGroups && column < shape.value_dim && place >= rows.accepted_rows) {
       float* to = view.out + (rows.row_begin + place - rows.accepted_rows) * view.out_stride;
 #pragma unroll
@@ -203,10 +218,10 @@ __global__ void finish_kernel(const __grid_constant__ DeltaNetView view,
 template <int kRows>
 void launch_recurrence(cudaStream_t stream, const DeltaNetView& view, const DeltaNetBatch& batch) {
   const auto launch = [&]<int kColumns>(std::integral_constant<int, kColumns>) {
-    constexpr int kBlockColumns = kWarps * kColumnGroups * kColumns;
-    const dim3 grid(static_cast<unsigned>((view.shape.value_dim + kBlockColumns - 1) / kBlockColumns),
+    constexpr int kBlock = kBlockColumns<kColumns>;
+    const dim3 grid(static_cast<unsigned>((view.shape.value_dim + kBlock - 1) / kBlock),
                     static_cast<unsigned>(view.shape.value_heads), static_cast<unsigned>(batch.count));
-    recurrence_kernel<kRows, kColumns><<<grid, kWarps * 32, 0, stream>>>(view, batch);
+    recurrence_kernel<kRows, kColumns><<<grid, kThreads, 0, stream>>>(view, batch);
   };
   bool aligned = view.shape.value_dim % 4 == 0;
   for (int i = 0; i < batch.count; ++i) {
@@ -235,10 +250,10 @@ void launch_delta_net_recurrence(cudaStream_t stream, const DeltaNetView& view, 
 }
 
 void launch_delta_net_finish(cudaStream_t stream, const DeltaNetView& view, const DeltaNetBatch& batch) {
-  constexpr unsigned kThreads = 256;
-  const dim3 grid(static_cast<unsigned>((view.shape.input_width() + kThreads - 1) / kThreads),
+  constexpr unsigned kChannels = 256;
+  const dim3 grid(static_cast<unsigned>((view.shape.input_width() + kChannels - 1) / kChannels),
                   static_cast<unsigned>(batch.count));
-  finish_kernel<<<grid, kThreads, 0, stream>>>(view, batch);
+  finish_kernel<<<grid, kChannels, 0, stream>>>(view, batch);
   CUDA_CHECK(cudaGetLastError());
 }
 

@@ -38,6 +38,8 @@ __device__ inline void add_outer(const float (&a)[4], const float (&b)[kWidth], 
   }
 }
 
+// Rows of k that a stage of the update has: as many as fit.
+template <int kUpdateRows>
 class Scan {
  public:
   __device__ Scan(const DeltaNetView& view, const DeltaNetSlab& slab, const DeltaNetScratch& scratch,
@@ -51,8 +53,7 @@ class Scan {
         column_(static_cast<int64_t>(blockIdx.x) * kColumns),
         key_dim_(static_cast<int>(scratch.key_dim)),
         slices_(key_dim_ / kSlice),
-        update_rows_(key_dim_ <= 128 ? 32 : 16),
-        stages_(slices_ + 2 + kChunk / update_rows_),
+        stages_(slices_ + 2 + kChunk / kUpdateRows),
         buffers_(buffers),
         s_(shared),
         values_(s_ + key_dim_ * kColumns),
@@ -113,7 +114,7 @@ class Scan {
     } else if (stage < slices_ + 2) {
       first = (stage == slices_ ? scratch_.solve : scratch_.weigh) + of_values(chunk) * kChunk * kChunk;
     } else {
-      floats = update_rows_ * key_dim_;
+      floats = kUpdateRows * key_dim_;
       first = scratch_.k + keys + (stage - slices_ - 2) * floats;
     }
 #pragma unroll
@@ -124,29 +125,21 @@ class Scan {
     }
   }
 
-  // Into a buffer that every thread has left; what the state takes of a key is weighed here.
+  // Into a buffer that every thread has left.
   __device__ float* put_stage(int stage, int turn) {
     if (buffers_ == 1) __syncthreads();
     float* memory = stage_memory_ + turn % buffers_ * kStageFloats;
-    const int update = stage - slices_ - 2;
-    const int floats = update < 0 ? kStageFloats : update_rows_ * key_dim_;
+    const int floats = stage < slices_ + 2 ? kStageFloats : kUpdateRows * key_dim_;
 #pragma unroll
     for (int u = 0; u < kStageLoads; ++u) {
       const int at = (static_cast<int>(threadIdx.x) + u * kThreads) * 4;
-      if (at >= floats) continue;
-      if (update >= 0) {
-        const int row = update * update_rows_ + at / key_dim_;
-        const float tail = scratch_.tail[of_values(chunk_) * kChunk + row];
-#pragma unroll
-        for (float& value : fetched_[u]) value *= tail;
-      }
-      store4(memory + at, fetched_[u]);
+      if (at < floats) store4(memory + at, fetched_[u]);
     }
     return memory;
   }
 
   __device__ void compute(int stage, const float* memory) {
-    if (stage == 0) clear();
+    if (stage == 0) begin_chunk();
     if (stage < slices_) {
       add_slice(memory, stage);
       if (stage + 1 == slices_) exchange();
@@ -165,12 +158,19 @@ class Scan {
   __device__ int row() const { return threadIdx.x % (kThreads / 2) / 8 * 4; }
   __device__ int column() const { return threadIdx.x % 8 * 4; }
 
-  __device__ void clear() {
+  // What the chunk's later stages read of the scratch is asked for here.
+  __device__ void begin_chunk() {
+    const int64_t at = of_values(chunk_) * kChunk;
+    load4(scratch_.total + at + row(), total_);
+    load4(scratch_.beta + at + row(), beta_);
+    load4(scratch_.tail + at + triangle_row(), tail_);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
+      load4(scratch_.v + (at + row() + i) * scratch_.value_dim + column_ + column(), v_[i]);
 #pragma unroll
       for (int j = 0; j < 4; ++j) sk_[i][j] = sq_[i][j] = 0;
     }
+    last_ = scratch_.total[at + slab_.chunks[chunk_].count - 1];
   }
   __device__ void add_slice(const float* memory, int slice) {
     constexpr int kHalf = kSlice / 2;
@@ -202,19 +202,14 @@ class Scan {
       store4(give + i * kColumns, given);
     }
     __syncthreads();
-    const int64_t at = of_values(chunk_) * kChunk + row();
-    float total[4], beta[4];
-    load4(scratch_.total + at, total);
-    load4(scratch_.beta + at, beta);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      float other[4], v[4];
+      float other[4];
       load4(keep + i * kColumns, other);
-      load4(scratch_.v + (at + i) * scratch_.value_dim + column_ + column(), v);
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        const float before = total[i] * (first ? sk_[i][j] + other[j] : other[j] + sq_[i][j]);
-        other[j] = first ? beta[i] * (v[j] - before) : before;
+        const float before = total_[i] * (first ? sk_[i][j] + other[j] : other[j] + sq_[i][j]);
+        other[j] = first ? beta_[i] * (v_[i][j] - before) : before;
       }
       store4(keep + i * kColumns, other);
     }
@@ -255,11 +250,12 @@ class Scan {
   }
 
   __device__ void solve(const float* memory) {
-    float taken[4][2] = {};
-    multiply_triangle(memory, taken);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) taken_[i][0] = taken_[i][1] = 0;
+    multiply_triangle(memory, taken_);
     __syncthreads();
 #pragma unroll
-    for (int i = 0; i < 4; ++i) *triangle_at(values_, i) = make_float2(taken[i][0], taken[i][1]);
+    for (int i = 0; i < 4; ++i) *triangle_at(values_, i) = make_float2(taken_[i][0], taken_[i][1]);
   }
 
   __device__ void write_outputs(const float* memory) {
@@ -269,6 +265,7 @@ class Scan {
     for (int i = 0; i < 4; ++i) {
       const float2 before = *triangle_at(across_, i);
       out[i][0] = before.x, out[i][1] = before.y;
+      *triangle_at(across_, i) = make_float2(tail_[i] * taken_[i][0], tail_[i] * taken_[i][1]);
     }
     multiply_triangle(memory, out);
     const DeltaNetRows& rows = piece_.rows;
@@ -283,10 +280,9 @@ class Scan {
     }
   }
 
-  // Four rows by four columns of the state take update_rows_ positions.
+  // Four rows by four columns of the state take kUpdateRows positions: what is left of their values at the
+  // chunk's end.
   __device__ void update(const float* memory, int part) {
-    const int count = slab_.chunks[chunk_].count;
-    const float decay = scratch_.total[of_values(chunk_) * kChunk + count - 1];
     for (int tile = threadIdx.x; tile < key_dim_ / 4 * (kColumns / 4); tile += kThreads) {
       const int d = tile / (kColumns / 4) * 4, column = tile % (kColumns / 4) * 4;
       float s[4][4];
@@ -295,11 +291,11 @@ class Scan {
         load4(s_ + (d + i) * kColumns + column, s[i]);
         if (part > 0) continue;
 #pragma unroll
-        for (float& value : s[i]) value = flushed(value * decay);
+        for (float& value : s[i]) value = flushed(value * last_);
       }
-      const float* values = values_ + part * update_rows_ * kColumns + column;
+      const float* values = across_ + part * kUpdateRows * kColumns + column;
 #pragma unroll 8
-      for (int j = 0; j < update_rows_; ++j) {
+      for (int j = 0; j < kUpdateRows; ++j) {
         float of_k[4], of_v[4];
         load4(memory + j * key_dim_ + d, of_k);
         load4(values + j * kColumns, of_v);
@@ -319,37 +315,45 @@ class Scan {
   const int64_t column_;  // the block's first
   const int key_dim_;     // padded
   const int slices_;
-  const int update_rows_;
   const int stages_;
   const int buffers_;
   float* const s_;             // shared, [key_dim_, kColumns]
   float* const values_;        // shared, [kChunk, kColumns]: r, then v'
-  float* const across_;        // shared, [kChunk, kColumns]: exp(G_i) S^T q_i
+  float* const across_;        // shared, [kChunk, kColumns]: exp(G_i) S^T q_i, then exp(G_last - G_j) v'_j
   float* const stage_memory_;  // shared, [buffers_, kStageFloats]
   float fetched_[kStageLoads][4];
   float sk_[4][4];
   float sq_[4][4];
+  float v_[4][4];
+  float total_[4];     // of row() on
+  float beta_[4];      // of row() on
+  float tail_[4];      // of triangle_row() on
+  float taken_[4][2];  // v' of triangle_row() on
+  float last_;         // exp(G_last)
   int chunk_ = 0;
 };
 
+template <int kUpdateRows>
 __global__ void __launch_bounds__(kThreads)
     scan_kernel(const __grid_constant__ DeltaNetView view, const __grid_constant__ DeltaNetSlab slab,
                 const __grid_constant__ DeltaNetScratch scratch, int buffers) {
   extern __shared__ float4 shared[];
-  Scan(view, slab, scratch, buffers, reinterpret_cast<float*>(shared)).run();
+  Scan<kUpdateRows>(view, slab, scratch, buffers, reinterpret_cast<float*>(shared)).run();
 }
 
 }  // namespace
 
 void launch_delta_net_scan(cudaStream_t stream, const DeltaNetView& view, const DeltaNetSlab& slab,
                            const DeltaNetScratch& scratch) {
-  const int buffers = scratch.key_dim <= 128 ? 2 : 1;  // 64 KiB of shared memory, all that sm_75 has
-  const size_t bytes = Scan::floats(scratch.key_dim, buffers) * sizeof(float);
-  CUDA_CHECK(cudaFuncSetAttribute(scan_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  static_cast<int>(bytes)));
+  const bool is_wide = scratch.key_dim > 128;
+  const int buffers = is_wide ? 1 : 2;  // 64 KiB of shared memory, all that sm_75 has
+  const auto kernel = is_wide ? scan_kernel<16> : scan_kernel<32>;
+  const size_t bytes = Scan<16>::floats(scratch.key_dim, buffers) * sizeof(float);
+  CUDA_CHECK(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
   const dim3 grid(static_cast<unsigned>((view.shape.value_dim + kColumns - 1) / kColumns),
                   static_cast<unsigned>(view.shape.value_heads), static_cast<unsigned>(slab.piece_count));
-  scan_kernel<<<grid, kThreads, bytes, stream>>>(view, slab, scratch, buffers);
+  kernel<<<grid, kThreads, bytes, stream>>>(view, slab, scratch, buffers);
   CUDA_CHECK(cudaGetLastError());
 }
 
