@@ -409,6 +409,10 @@ TEST_P(DeltaNetTest, WhatDecaysBecomesZero) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, DeltaNetTest, testing::ValuesIn(kOpsParams), name_of_param);
+// Chunks on tensor cores: operands rounded to tf32, 2^-11 each.
+INSTANTIATE_TEST_SUITE_P(Rounded, DeltaNetTest,
+                         testing::Values(OpsParam{"cuda:0", KernelFamily::mma, 5e-4, Math::fast}),
+                         name_of_param);
 
 }  // namespace
 }  // namespace ete

@@ -39,7 +39,9 @@ class CudaOps final : public Ops {
                                "32 columns";
     if (family_ == KernelFamily::dp4a) return rounds;
     return rounds +
-           "; attention of prefill rows rounds queries and weights to the type of an f16 or bf16 cache";
+           "; attention of prefill rows rounds queries and weights to the type of an f16 or bf16 cache, "
+           "Gated "
+           "DeltaNet of prefill rows its operands to tf32";
   }
   size_t workspace_bytes(int64_t rows, int64_t cols, const DeltaNetShape& delta_net) const override {
     const size_t products = fast_ ? cuda::QuantizedRows::bytes_for(rows, cols) : 0;
@@ -230,9 +232,11 @@ void CudaOps::delta_net(Stream& stream, RowKind kind, const DeltaNetArgs& args) 
   }
   const size_t chunk = cuda::DeltaNetScratch::bytes_for(args.shape, 1);
   need_workspace(stream, chunk);
-  const auto chunks =
-      std::min<int64_t>(static_cast<int64_t>(workspace_size_ / chunk), cuda::DeltaNetSlab::kMost);
-  cuda::delta_net_prefill(cuda_stream_of(stream), args, workspace_, chunks);
+  const auto chunks = static_cast<int64_t>(workspace_size_ / chunk);
+  cuda::delta_net_prefill(cuda_stream_of(stream), args,
+                          {.scratch = workspace_,
+                           .chunks = std::min<int64_t>(chunks, cuda::DeltaNetSlab::kMost),
+                           .mma = family_ == KernelFamily::mma && cuda::has_mma_delta_net(args.shape)});
 }
 
 // x [m, cols] of the call, rounded, until the next call.

@@ -70,8 +70,14 @@ void finish(cudaStream_t stream, const DeltaNetView& view, const std::vector<Del
 // Fills slabs with the chunks of all segments, in their order.
 class Slabs {
  public:
-  Slabs(cudaStream_t stream, const DeltaNetView& view, const DeltaNetScratch& scratch, int64_t chunks)
-      : stream_(stream), view_(view), scratch_(scratch), room_(static_cast<int32_t>(chunks)) {}
+  Slabs(cudaStream_t stream, const DeltaNetView& view, const DeltaNetPrefill& how)
+      : stream_(stream),
+        view_(view),
+        scratch_(DeltaNetScratch::at(how.scratch, view.shape, how.chunks)),
+        room_(static_cast<int32_t>(how.chunks)),
+        mma_(how.mma) {
+    if (mma_) scratch_.q_across = scratch_.k_across = nullptr;
+  }
 
   void add(const DeltaNetSegment& segment) {
     const int64_t taken = taken_of(segment);
@@ -95,15 +101,16 @@ class Slabs {
     if (slab_.chunk_count == 0) return;
     launch_delta_net_rows(stream_, view_, slab_, scratch_);
     launch_delta_net_weigh(stream_, view_, slab_, scratch_);
-    launch_delta_net_scan(stream_, view_, slab_, scratch_);
+    (mma_ ? launch_delta_net_scan_mma : launch_delta_net_scan)(stream_, view_, slab_, scratch_);
     slab_ = {};
   }
 
  private:
   cudaStream_t stream_;
   const DeltaNetView& view_;
-  const DeltaNetScratch& scratch_;
+  DeltaNetScratch scratch_;
   int32_t room_;
+  bool mma_;
   DeltaNetSlab slab_;
 };
 
@@ -152,9 +159,8 @@ void delta_net_decode(cudaStream_t stream, const DeltaNetArgs& args) {
 }
 
 // Accepted drafts and drafts take the recurrent form here too.
-void delta_net_prefill(cudaStream_t stream, const DeltaNetArgs& args, std::byte* scratch, int64_t chunks) {
+void delta_net_prefill(cudaStream_t stream, const DeltaNetArgs& args, const DeltaNetPrefill& how) {
   const DeltaNetView view = view_of(args);
-  const DeltaNetScratch arrays = DeltaNetScratch::at(scratch, args.shape, chunks);
   const auto recur = [&](const DeltaNetBatch& batch) { launch_delta_net_recurrence(stream, view, batch); };
   for_segments(
       args.segments,
@@ -162,7 +168,7 @@ void delta_net_prefill(cudaStream_t stream, const DeltaNetArgs& args, std::byte*
         return rows_of(segment, 0, segment.accepted_rows, segment.accepted_rows);
       },
       recur);
-  Slabs slabs(stream, view, arrays, chunks);
+  Slabs slabs(stream, view, how);
   for (const DeltaNetSegment& segment : args.segments) slabs.add(segment);
   slabs.run();
   for_segments(

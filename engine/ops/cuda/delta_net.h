@@ -80,7 +80,7 @@ struct DeltaNetScratch {
   int64_t value_dim = 0;      // likewise
   float* q = nullptr;         // of key heads, [C, key_dim]: of length 1 / sqrt(key_dim)
   float* k = nullptr;         // of key heads, [C, key_dim]: of length 1
-  float* q_across = nullptr;  // of key heads, [key_dim, C]
+  float* q_across = nullptr;  // of key heads, [key_dim, C]; null: not wanted
   float* k_across = nullptr;  // of key heads, [key_dim, C]
   float* v = nullptr;         // of value heads, [C, value_dim]
   float* solve = nullptr;     // of value heads, [C, C]: row j column i is what v'_i takes of beta_j (...)_j
@@ -101,11 +101,22 @@ void launch_delta_net_weigh(cudaStream_t stream, const DeltaNetView& view, const
 void launch_delta_net_scan(cudaStream_t stream, const DeltaNetView& view, const DeltaNetSlab& slab,
                            const DeltaNetScratch& scratch);
 
+// On tensor cores, with operands rounded to tf32: where has_mma_delta_net() on the current device. Reads k
+// and q, not what lies across.
+bool has_mma_delta_net(const DeltaNetShape& shape);
+void launch_delta_net_scan_mma(cudaStream_t stream, const DeltaNetView& view, const DeltaNetSlab& slab,
+                               const DeltaNetScratch& scratch);
+
 // Chunks that a slab of a pass of this many rows has: the scratch stays small beside the activations.
 int64_t delta_net_slab_chunks(int64_t rows);
 
-// The whole operation; `scratch` of bytes_for(shape, chunks) is read by prefill rows only.
+// The whole operation.
 void delta_net_decode(cudaStream_t stream, const DeltaNetArgs& args);
-void delta_net_prefill(cudaStream_t stream, const DeltaNetArgs& args, std::byte* scratch, int64_t chunks);
+struct DeltaNetPrefill {
+  std::byte* scratch = nullptr;  // DeltaNetScratch::bytes_for(shape, chunks)
+  int64_t chunks = 0;            // 1 to DeltaNetSlab::kMost
+  bool mma = false;              // the scan on tensor cores
+};
+void delta_net_prefill(cudaStream_t stream, const DeltaNetArgs& args, const DeltaNetPrefill& how);
 
 }  // namespace ete::cuda

@@ -160,7 +160,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t d = 0; d < scratch.key_dim; d += kSlice) {
     load_slices(scratch.k + keys, scratch.q + keys, scratch.key_dim, d, shared);
     __syncthreads();
-    if (is_first) {
+    if (is_first && scratch.q_across != nullptr) {
       write_out(shared.slices[0], kSlice, scratch.k_across + keys + d * kChunk);
       write_out(shared.slices[1], kSlice, scratch.q_across + keys + d * kChunk);
     }

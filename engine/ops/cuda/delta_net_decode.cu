@@ -2,12 +2,13 @@
 
 #include "engine/device/cuda/cuda_check.h"
 #include "engine/ops/cuda/delta_net.cuh"
+#include "engine/ops/cuda/overlap.cuh"
 
 // The recurrent form. Columns of a state are independent of each other, so a warp owns some columns of one
 // value head, of which a block has all or many: it reads them once, keeps them in registers over all rows of
 // the session, and writes them once. Lane (row group r, column group c) holds rows [r kRows, (r + 1) kRows)
-// of kColumns columns; sums over the rows are those of a lane in ascending order, then folded over the four
-// row groups: the same bits for any kColumns.
+// of kColumns columns; sums over the rows are those of a lane in ascending order, then folded over the row
+// groups: the same bits for any kColumns.
 
 namespace ete::cuda {
 
@@ -15,8 +16,8 @@ namespace {
 
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * 32;
-constexpr int kRowGroups = 4;
-constexpr int kColumnGroups = 8;
+constexpr int kRowGroups = 8;
+constexpr int kColumnGroups = 4;
 template <int kColumns>
 constexpr int kBlockColumns = kWarps* kColumnGroups* kColumns;
 
@@ -94,8 +95,10 @@ class StateColumns {
   __device__ static Columns<kColumns> over_row_groups(Columns<kColumns> sum) {
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
-      sum.value[c] += __shfl_xor_sync(0xffffffffu, sum.value[c], kColumnGroups);
-      sum.value[c] += __shfl_xor_sync(0xffffffffu, sum.value[c], 2 * kColumnGroups);
+#pragma unroll
+      for (int step = kColumnGroups; step < 32; step *= 2) {
+        sum.value[c] += __shfl_xor_sync(0xffffffffu, sum.value[c], step);
+      }
     }
     return sum;
   }
@@ -159,9 +162,9 @@ struct Inputs {
   }
 };
 
-// 128 floats of the state in a thread and three blocks a processor: enough to keep its memory busy.
+// Small blocks, several to a processor: while one computes, others read and write.
 template <int kRows, int kColumns>
-__global__ void __launch_bounds__(kThreads, kRows < 64 ? 3 : 2)
+__global__ void __launch_bounds__(kThreads, kRows <= 16 ? 4 : 2)
     recurrence_kernel(const __grid_constant__ DeltaNetView view,
                       const __grid_constant__ DeltaNetBatch batch) {
   __shared__ Inputs<kRows, kColumns> inputs;
@@ -173,6 +176,7 @@ __global__ void __launch_bounds__(kThreads, kRows < 64 ? 3 : 2)
   const int place_in_block = (warp * kColumnGroups + lane % kColumnGroups) * kColumns;
   const int64_t column = first + place_in_block;
   float* matrix = rows.state + head * shape.key_dim * shape.value_dim;
+  let_next_kernel_start();
   StateColumns<kRows, kColumns> state(matrix, shape.key_dim, shape.value_dim, column);
   for (int64_t place = rows.begin; place < rows.end; ++place) {
     if (place == rows.taken && place > rows.begin) state.write();
@@ -202,6 +206,7 @@ __global__ void finish_kernel(const __grid_constant__ DeltaNetView view,
   const DeltaNetShape& shape = view.shape;
   const DeltaNetRows& rows = batch.rows[blockIdx.y];
   const int64_t channel = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  wait_for_previous_kernel();
   if (channel >= shape.input_width()) return;
   const int64_t remembered = shape.conv_kernel - 1;
   if (channel < shape.conv_width() && rows.taken > 0) {
@@ -227,24 +232,25 @@ void launch_recurrence(cudaStream_t stream, const DeltaNetView& view, const Delt
   for (int i = 0; i < batch.count; ++i) {
     aligned = aligned && reinterpret_cast<uintptr_t>(batch.rows[i].state) % alignof(Columns<4>) == 0;
   }
-  if constexpr (kRows <= 32) {
-    if (aligned) return launch(std::integral_constant<int, 4>{});
+  if (aligned) {
+    launch(std::integral_constant<int, 4>{});
+  } else {
+    launch(std::integral_constant<int, 1>{});
   }
-  launch(std::integral_constant<int, 1>{});
 }
 
 }  // namespace
 
 void launch_delta_net_recurrence(cudaStream_t stream, const DeltaNetView& view, const DeltaNetBatch& batch) {
   const int64_t dim = view.shape.key_dim;
-  if (dim <= 8 * kRowGroups) {
+  if (dim <= 4 * kRowGroups) {
+    launch_recurrence<4>(stream, view, batch);
+  } else if (dim <= 8 * kRowGroups) {
     launch_recurrence<8>(stream, view, batch);
   } else if (dim <= 16 * kRowGroups) {
     launch_recurrence<16>(stream, view, batch);
-  } else if (dim <= 32 * kRowGroups) {
-    launch_recurrence<32>(stream, view, batch);
   } else {
-    launch_recurrence<64>(stream, view, batch);
+    launch_recurrence<32>(stream, view, batch);
   }
   CUDA_CHECK(cudaGetLastError());
 }
@@ -253,8 +259,7 @@ void launch_delta_net_finish(cudaStream_t stream, const DeltaNetView& view, cons
   constexpr unsigned kChannels = 256;
   const dim3 grid(static_cast<unsigned>((view.shape.input_width() + kChannels - 1) / kChannels),
                   static_cast<unsigned>(batch.count));
-  finish_kernel<<<grid, kChannels, 0, stream>>>(view, batch);
-  CUDA_CHECK(cudaGetLastError());
+  launch_overlapping(stream, grid, kChannels, finish_kernel, view, batch);
 }
 
 }  // namespace ete::cuda

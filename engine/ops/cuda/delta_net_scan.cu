@@ -16,6 +16,7 @@ constexpr int kChunk = static_cast<int>(kDeltaNetChunk);
 constexpr int kThreads = 256;
 constexpr int kColumns = 32;
 constexpr int kSlice = 32;  // dimensions of keys of a stage of S^T k and S^T q
+constexpr int kAhead = 4;   // terms whose operands are on their way together
 constexpr int kStageFloats = 2 * kSlice * kChunk;
 constexpr int kStageLoads = kStageFloats / 4 / kThreads;
 static_assert(kStageFloats == kChunk * kChunk);
@@ -177,14 +178,20 @@ class Scan {
     const float* k = memory + half() * kHalf * kChunk + row();
     const float* q = k + kSlice * kChunk;
     const float* s = s_ + (slice * kSlice + half() * kHalf) * kColumns + column();
-#pragma unroll 8
-    for (int d = 0; d < kHalf; ++d) {
-      float of_k[4], of_q[4], of_s[4];
-      load4(k + d * kChunk, of_k);
-      load4(q + d * kChunk, of_q);
-      load4(s + d * kColumns, of_s);
-      add_outer(of_k, of_s, sk_);
-      add_outer(of_q, of_s, sq_);
+#pragma unroll 1
+    for (int d = 0; d < kHalf; d += kAhead) {
+      float of_k[kAhead][4], of_q[kAhead][4], of_s[kAhead][4];
+#pragma unroll
+      for (int e = 0; e < kAhead; ++e) {
+        load4(k + (d + e) * kChunk, of_k[e]);
+        load4(s + (d + e) * kColumns, of_s[e]);
+        load4(q + (d + e) * kChunk, of_q[e]);
+      }
+#pragma unroll
+      for (int e = 0; e < kAhead; ++e) {
+        add_outer(of_k[e], of_s[e], sk_);
+        add_outer(of_q[e], of_s[e], sq_);
+      }
     }
   }
 
@@ -228,11 +235,13 @@ class Scan {
       const float2 two = *reinterpret_cast<const float2*>(b + j * kColumns);
       of_b[0] = two.x, of_b[1] = two.y;
     };
-#pragma unroll 8
-    for (int j = 0; j < row; ++j) {
-      float of_a[4], of_b[2];
-      load(j, of_a, of_b);
-      add_outer(of_a, of_b, c);
+#pragma unroll 2
+    for (int j = 0; j < row; j += kAhead) {
+      float of_a[kAhead][4], of_b[kAhead][2];
+#pragma unroll
+      for (int e = 0; e < kAhead; ++e) load(j + e, of_a[e], of_b[e]);
+#pragma unroll
+      for (int e = 0; e < kAhead; ++e) add_outer(of_a[e], of_b[e], c);
     }
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
@@ -294,12 +303,16 @@ class Scan {
         for (float& value : s[i]) value = flushed(value * last_);
       }
       const float* values = across_ + part * kUpdateRows * kColumns + column;
-#pragma unroll 8
-      for (int j = 0; j < kUpdateRows; ++j) {
-        float of_k[4], of_v[4];
-        load4(memory + j * key_dim_ + d, of_k);
-        load4(values + j * kColumns, of_v);
-        add_outer(of_k, of_v, s);
+#pragma unroll 1
+      for (int j = 0; j < kUpdateRows; j += 2 * kAhead) {
+        float of_k[2 * kAhead][4], of_v[2 * kAhead][4];
+#pragma unroll
+        for (int e = 0; e < 2 * kAhead; ++e) {
+          load4(memory + (j + e) * key_dim_ + d, of_k[e]);
+          load4(values + (j + e) * kColumns, of_v[e]);
+        }
+#pragma unroll
+        for (int e = 0; e < 2 * kAhead; ++e) add_outer(of_k[e], of_v[e], s);
       }
 #pragma unroll
       for (int i = 0; i < 4; ++i) store4(s_ + (d + i) * kColumns + column, s[i]);
