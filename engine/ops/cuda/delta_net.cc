@@ -100,7 +100,7 @@ class Slabs {
   void run() {
     if (slab_.chunk_count == 0) return;
     launch_delta_net_rows(stream_, view_, slab_, scratch_);
-    launch_delta_net_weigh(stream_, view_, slab_, scratch_);
+    (mma_ ? launch_delta_net_weigh_mma : launch_delta_net_weigh)(stream_, view_, slab_, scratch_);
     (mma_ ? launch_delta_net_scan_mma : launch_delta_net_scan)(stream_, view_, slab_, scratch_);
     slab_ = {};
   }

@@ -104,6 +104,8 @@ void launch_delta_net_scan(cudaStream_t stream, const DeltaNetView& view, const 
 // On tensor cores, with operands rounded to tf32: where has_mma_delta_net() on the current device. Reads k
 // and q, not what lies across.
 bool has_mma_delta_net(const DeltaNetShape& shape);
+void launch_delta_net_weigh_mma(cudaStream_t stream, const DeltaNetView& view, const DeltaNetSlab& slab,
+                                const DeltaNetScratch& scratch);
 void launch_delta_net_scan_mma(cudaStream_t stream, const DeltaNetView& view, const DeltaNetSlab& slab,
                                const DeltaNetScratch& scratch);
 

@@ -208,11 +208,20 @@ __global__ void finish_kernel(const __grid_constant__ DeltaNetView view,
   const int64_t channel = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   wait_for_previous_kernel();
   if (channel >= shape.input_width()) return;
+  constexpr int kTogether = 4;
   const int64_t remembered = shape.conv_kernel - 1;
   if (channel < shape.conv_width() && rows.taken > 0) {
     float* columns = rows.state + shape.matrix_floats() + channel;  // [remembered, conv_width]
-    for (int64_t i = 0; i < remembered; ++i) {
-      columns[i * shape.conv_width()] = input_at(view, rows, rows.taken - remembered + i)[channel];
+    for (int64_t i = 0; i < remembered; i += kTogether) {
+      float moved[kTogether];
+#pragma unroll
+      for (int t = 0; t < kTogether; ++t) {
+        if (i + t < remembered) moved[t] = input_at(view, rows, rows.taken - remembered + i + t)[channel];
+      }
+#pragma unroll
+      for (int t = 0; t < kTogether; ++t) {
+        if (i + t < remembered) columns[(i + t) * shape.conv_width()] = moved[t];
+      }
     }
   }
   for (int64_t i = 0; i < rows.draft_rows; ++i) {

@@ -1,6 +1,7 @@
 #include "engine/device/cuda/cuda_check.h"
 #include "engine/ops/cuda/async_copy.cuh"
 #include "engine/ops/cuda/delta_net.cuh"
+#include "engine/ops/cuda/tf32.cuh"
 
 // The scan of delta_net_scan.cu on tensor cores, from sm_80 on: operands rounded to tf32 (10 bits of
 // mantissa, to nearest), sums and state in f32 (PTX ISA, mma.m16n8k8). A block of 8 warps owns kColumns
@@ -22,39 +23,6 @@ constexpr int kMostKeyDim = 16 * kWarps;  // padded
 constexpr int kKeyPad = 4;
 constexpr int kSquarePitch = kChunk + 8;
 constexpr int kColumnPitch = kColumns + 8;
-
-// The tensor cores ignore the lowest 13 bits.
-__device__ inline uint32_t rounded(float x) { return __float_as_uint(x) + 0x1000u; }
-__device__ inline float stored_rounded(float x) { return __uint_as_float(rounded(x)); }
-
-// c += a b over the warp: a [16, 8], b [8, 8].
-__device__ inline void multiply(const uint32_t (&a)[4], uint32_t b0, uint32_t b1, float (&c)[4]) {
-#if __CUDA_ARCH__ >= 800
-  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-      "{%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-#else
-  __trap();  // the host offers this kernel from sm_80 on
-#endif
-}
-
-// Where a lane's elements of a, b and c lie: rows group and group + 8, terms of_four and of_four + 4, columns
-// 2 of_four and the next.
-__device__ inline int group() { return threadIdx.x % 32 / 4; }
-__device__ inline int of_four() { return threadIdx.x % 4; }
-
-// a from memory whose rows are those of a, or its columns.
-__device__ inline void load_rows(const float* at, int pitch, uint32_t (&a)[4]) {
-  const float* from = at + group() * pitch + of_four();
-  a[0] = rounded(from[0]), a[1] = rounded(from[8 * pitch]);
-  a[2] = rounded(from[4]), a[3] = rounded(from[8 * pitch + 4]);
-}
-__device__ inline void load_across(const float* at, int pitch, uint32_t (&a)[4]) {
-  const float* from = at + of_four() * pitch + group();
-  a[0] = rounded(from[0]), a[1] = rounded(from[8]);
-  a[2] = rounded(from[4 * pitch]), a[3] = rounded(from[4 * pitch + 8]);
-}
 
 __device__ inline bool is_finite(float x) { return fabsf(x) <= FLT_MAX; }
 
@@ -137,7 +105,7 @@ class ScanMma {
     const int64_t first = of_values(chunk) * kChunk;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int64_t row = first + chunk_row() + group() + 8 * half;
+      const int64_t row = first + chunk_row() + tile_group() + 8 * half;
       inputs.total[half] = scratch_.total[row];
       inputs.tail[half] = scratch_.tail[row];
       if (!is_of_keys()) continue;
@@ -145,7 +113,7 @@ class ScanMma {
 #pragma unroll
       for (int n = 0; n < kTiles; ++n) {
         const float2 two = *reinterpret_cast<const float2*>(scratch_.v + row * scratch_.value_dim + column_ +
-                                                            8 * n + 2 * of_four());
+                                                            8 * n + 2 * place_in_four());
         inputs.v[half][n][0] = two.x, inputs.v[half][n][1] = two.y;
       }
     }
@@ -156,10 +124,7 @@ class ScanMma {
   // k or q of a chunk, [kChunk, key_dim_].
   __device__ void copy_keys(const float* from, int64_t chunk, float* to) const {
     const float* keys = from + (chunk * view_.shape.key_heads + key_head_) * kChunk * key_dim_;
-    const int fours = key_dim_ / 4;
-    for (int at = threadIdx.x; at < kChunk * fours; at += kThreads) {
-      copy_async(to + at / fours * key_pitch_ + at % fours * 4, keys + at * 4);
-    }
+    copy_rows(keys, kChunk, key_dim_, to, key_pitch_);
   }
   // [kChunk, kChunk].
   __device__ void copy_square(const float* from, int64_t chunk, float* to) const {
@@ -173,8 +138,8 @@ class ScanMma {
   }
 
   // Element e of tile n of a warp's 16 rows from `row` on.
-  __device__ static int row_of(int row, int e) { return row + group() + e / 2 * 8; }
-  __device__ static int column_of(int n, int e) { return 8 * n + 2 * of_four() + e % 2; }
+  __device__ static int row_of(int row, int e) { return row + tile_group() + e / 2 * 8; }
+  __device__ static int column_of(int n, int e) { return 8 * n + 2 * place_in_four() + e % 2; }
 
   __device__ float* state_at(int n, int e) const {
     const int64_t d = row_of(16 * warp_, e), column = column_ + column_of(n, e);
@@ -222,7 +187,7 @@ class ScanMma {
   // c += a b for columns of kCount tiles, eight terms; b across, [8, kColumnPitch] from tile 0 on.
   template <int kCount>
   __device__ static void multiply_tiles(const uint32_t (&a)[4], const float* b, float (&c)[kCount][4]) {
-    const float* from = b + of_four() * kColumnPitch + group();
+    const float* from = b + place_in_four() * kColumnPitch + tile_group();
 #pragma unroll
     for (int n = 0; n < kCount; ++n) {
       multiply(a, __float_as_uint(from[8 * n]), __float_as_uint(from[8 * n + 4 * kColumnPitch]), c[n]);
@@ -256,6 +221,7 @@ class ScanMma {
   template <int kCount>
   __device__ static void multiply_triangle(const float* triangle, const float* b, int row,
                                            float (&c)[kCount][4]) {
+#pragma unroll 2
     for (int j = 0; j < row; j += 8) {
       uint32_t a[4];
       load_across(triangle + j * kSquarePitch + row, kSquarePitch, a);
@@ -263,10 +229,12 @@ class ScanMma {
     }
     // On the diagonal a row must not take a later row's value, not even times zero.
     bool is_clean = true;
-    for (int j = row; j < row + 16; j += 8) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int j = row + 8 * half;
       uint32_t a[4];
       load_across(triangle + j * kSquarePitch + row, kSquarePitch, a);
-      const float* from = b + (j + of_four()) * kColumnPitch + group();
+      const float* from = b + (j + place_in_four()) * kColumnPitch + tile_group();
 #pragma unroll
       for (int n = 0; n < kCount; ++n) {
         float low = from[8 * n], high = from[8 * n + 4 * kColumnPitch];
