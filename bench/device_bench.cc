@@ -1,6 +1,7 @@
 // What a device's ops reach of its own memory's bandwidth: device_bench [DEVICE] [KERNELS] [MATH]
-// [PREFIX of the formats, or of "attention"]. Every figure stands beside the ceiling measured in the same
-// run, a copy from device memory to device memory. Matrices are rotated so that no cache holds them.
+// [PREFIX of the formats, or of "attention" or "delta_net"]. Every figure stands beside the ceiling measured
+// in the same run, a copy from device memory to device memory. Matrices are rotated so that no cache holds
+// them.
 
 #include <algorithm>
 #include <chrono>
@@ -151,6 +152,67 @@ struct AttentionBench {
   }
 };
 
+// A layer of Gated DeltaNet in the shape of Qwen3.5 9B.
+struct DeltaNetBench {
+  static constexpr DeltaNetShape kShape = {
+      .key_heads = 16, .value_heads = 32, .key_dim = 128, .value_dim = 128, .conv_kernel = 4};
+  static constexpr size_t kStateBytes = kShape.state_floats() * sizeof(float);
+  static constexpr auto kStates = static_cast<int>(kRotatedBytes / kStateBytes);
+
+  const Bench& bench;
+  size_t workspace_bytes = bench.ops->workspace_bytes(kMostRows, kCols, kShape);
+  Buffer workspace = bench.device->allocate(workspace_bytes, MemorySpace::device);
+  Buffer x = random_bytes(bench, static_cast<size_t>(kMostRows* kShape.input_width()) * sizeof(float));
+  Buffer out = zeros(static_cast<size_t>(kMostRows * kShape.value_width()));
+  Buffer conv = random_bytes(bench, kShape.conv_kernel* kShape.conv_width() * sizeof(float));
+  Buffer gates = zeros(kShape.value_heads);  // nothing decays
+  Buffer states = zeros(kStates * kStateBytes / sizeof(float));
+
+  Buffer zeros(size_t floats) const {
+    Buffer buffer = bench.device->allocate(floats * sizeof(float), MemorySpace::device);
+    bench.device->fill_async(*bench.stream, buffer.data(), std::byte{0}, buffer.size());
+    return buffer;
+  }
+  // Sessions of `rows` rows each.
+  double seconds(RowKind kind, int sessions, int64_t rows) const {
+    return bench.seconds([&](int call) {
+      DeltaNetArgs args{.shape = kShape,
+                        .x = x.as<float>(),
+                        .x_stride = kShape.input_width(),
+                        .out = out.as<float>(),
+                        .out_stride = kShape.value_width(),
+                        .conv = conv.as<float>(),
+                        .decay_rate = gates.as<float>(),
+                        .dt_bias = gates.as<float>(),
+                        .segments = {}};
+      for (int i = 0; i < sessions; ++i) {
+        const auto place = static_cast<size_t>((call * sessions + i) % kStates);
+        args.segments.push_back({.row_begin = i * rows,
+                                 .row_count = rows,
+                                 .state = reinterpret_cast<float*>(states.data() + place * kStateBytes)});
+      }
+      bench.ops->delta_net(*bench.stream, kind, args);
+    });
+  }
+  void run(double ceiling) const {
+    bench.ops->set_workspace(workspace.data(), workspace_bytes);
+    std::printf("delta_net of %ld heads of %ld, %ld of keys | prefill", static_cast<long>(kShape.value_heads),
+                static_cast<long>(kShape.value_dim), static_cast<long>(kShape.key_heads));
+    for (const int64_t rows : {64, 512, 2048}) {
+      std::printf(" %ld rows: %.3f ms", static_cast<long>(rows), seconds(RowKind::prefill, 1, rows) * 1e3);
+    }
+    std::printf(" | decode");
+    for (const int sessions : {1, 16, 64}) {
+      const double elapsed = seconds(RowKind::decode, sessions, 1);
+      const double rate = 2.0 * sessions * static_cast<double>(kStateBytes) / elapsed;
+      std::printf(" %d sessions: %.1f us, %.0f GB/s %.2f of copy", sessions, elapsed * 1e6, rate * 1e-9,
+                  rate / ceiling);
+    }
+    std::printf("\n");
+    std::fflush(stdout);
+  }
+};
+
 void run(int argc, char** argv) {
   Bench bench;
   bench.device = make_device({.device = argc > 1 ? argv[1] : "auto"});
@@ -168,6 +230,7 @@ void run(int argc, char** argv) {
     if (argc <= 4 || name_of(format).starts_with(argv[4])) products(bench, format, ceiling);
   }
   if (argc <= 4 || std::string_view("attention").starts_with(argv[4])) AttentionBench{bench}.run(ceiling);
+  if (argc <= 4 || std::string_view("delta_net").starts_with(argv[4])) DeltaNetBench{bench}.run(ceiling);
 }
 
 }  // namespace

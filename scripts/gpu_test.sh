@@ -44,8 +44,8 @@ run_tests() {
 }
 
 failures=0
-for program in device_test attention_test row_ops_test reduce_logits_test matmul_test golden_test bit_identity_test \
-  engine_test; do
+for program in device_test attention_test delta_net_test row_ops_test reduce_logits_test matmul_test golden_test \
+  bit_identity_test hybrid_test story_test engine_test; do
   run_tests "$program" '*cuda*' || failures=$((failures + 1))
 done
 if ! $sanitizers; then
@@ -61,13 +61,16 @@ for tool in memcheck racecheck initcheck synccheck; do
   sanitizer=(compute-sanitizer --tool "$tool" --error-exitcode "$found" --target-processes all)
   attention='*MatchesFloat64/cuda*:*PartsChangeNoBit/cuda*'
   matmul='*AgreesWithFloat64/cuda*:*RowRanges*/cuda*'
+  delta_net='*cuda*'
   passes='*AcrossResidencyAndSlots/cuda*:*KvOnTheHost/cuda*'
   if [[ $tool == racecheck ]]; then
     attention='*DecodeMatchesFloat64/cuda*:*PrefillMatchesFloat64/cuda*'
     matmul='*RowRanges*/cuda*:*AddsBias*/cuda*'
+    delta_net='*Draft*/cuda*:*AmongOthers/cuda*'
     passes='*.KvOnTheHost/cuda*'
   fi
   run_tests row_ops_test '*cuda*' "${sanitizer[@]}" || failures=$((failures + 1))
+  run_tests delta_net_test "$delta_net" "${sanitizer[@]}" || failures=$((failures + 1))
   run_tests attention_test "$attention" "${sanitizer[@]}" || failures=$((failures + 1))
   run_tests matmul_test "$matmul" "${sanitizer[@]}" || failures=$((failures + 1))
   run_tests bit_identity_test "$passes" "${sanitizer[@]}" || failures=$((failures + 1))

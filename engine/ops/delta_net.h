@@ -24,21 +24,28 @@ struct DeltaNetShape {
   // j / (value_heads / key_heads) (grouped, as Hugging Face does).
   bool tiled_value_heads = false;
 
-  int64_t key_head_of(int64_t value_head) const {
+  constexpr int64_t key_head_of(int64_t value_head) const {
     return tiled_value_heads ? value_head % key_heads : value_head / (value_heads / key_heads);
   }
-  int64_t value_width() const { return value_heads * value_dim; }
-  int64_t conv_width() const { return 2 * key_heads * key_dim + value_width(); }
+  constexpr int64_t value_width() const { return value_heads * value_dim; }
+  constexpr int64_t conv_width() const { return 2 * key_heads * key_dim + value_width(); }
   // What a position brings to the recurrence, side by side: q, k and v before the convolution, a, b.
-  int64_t input_width() const { return conv_width() + 2 * value_heads; }
-  int64_t matrix_floats() const { return value_heads * key_dim * value_dim; }
+  constexpr int64_t input_width() const { return conv_width() + 2 * value_heads; }
+  constexpr int64_t matrix_floats() const { return value_heads * key_dim * value_dim; }
   // A session's state of one layer: S [value_heads, key_dim, value_dim], then the last conv_kernel - 1
   // positions before the convolution [conv_kernel - 1, conv_width], oldest first; zeros before position 0.
-  int64_t state_floats() const { return matrix_floats() + (conv_kernel - 1) * conv_width(); }
+  constexpr int64_t state_floats() const { return matrix_floats() + (conv_kernel - 1) * conv_width(); }
 };
 
 // Prefill rows are computed in chunks that end at multiples of this many absolute positions.
 constexpr int64_t kDeltaNetChunk = 64;
+
+// transformers' l2norm; not rms_norm_eps.
+constexpr float kLengthEps = 1e-6f;
+// What decays below the least normal number is zero: subnormal numbers would slow every later step of a CPU.
+constexpr float kLeastNormal = 0x1p-126f;
+// exp of anything below is 0 in f32, so a g of less is as good as this one, and sums of them stay finite.
+constexpr float kLeastLogDecay = -200.0f;
 
 // Rows of one session, consecutive in the batch and in the session. All memory is the device's.
 struct DeltaNetSegment {

@@ -11,10 +11,6 @@ std::unique_ptr<Ops> make_ops(Device& device, const OpsOptions& options) {
   return make_cuda_ops(device, options);
 }
 
-void Ops::delta_net(Stream& /*stream*/, RowKind /*kind*/, const DeltaNetArgs& /*args*/) {
-  throw Error(ErrorCode::unsupported, "Gated DeltaNet does not run by these kernels: " + describe());
-}
-
 Math default_math(const Device& device, KernelFamily family) {
   const bool may_round =
       family == KernelFamily::automatic || family == KernelFamily::mma || family == KernelFamily::dp4a;

@@ -175,9 +175,13 @@ class Ops {
   // beside a device with memory of its own. On the CPU device these ops themselves.
   virtual Ops& host_ops() = 0;
 
-  // Device memory that products of up to `rows` rows and `cols` columns need beside their arguments, and the
-  // memory itself, for one stream at a time. Without it, or past it, the ops allocate their own.
-  virtual size_t workspace_bytes(int64_t /*rows*/, int64_t /*cols*/) const { return 0; }
+  // Device memory that products of up to `rows` rows and `cols` columns, and delta_net of a shape (empty:
+  // none) in a pass of so many rows, need beside their arguments, and the memory itself, for one stream at a
+  // time. Without it, or past it, the ops allocate their own.
+  virtual size_t workspace_bytes(int64_t /*rows*/, int64_t /*cols*/,
+                                 const DeltaNetShape& /*delta_net*/) const {
+    return 0;
+  }
   virtual void set_workspace(std::byte* /*memory*/, size_t /*bytes*/) {}
 
   // y[i] = row ids[i] of the embedding, times scale.
@@ -196,9 +200,8 @@ class Ops {
   virtual void gated_activation(Stream& stream, Activation act, const float* gate, const float* up, float* y,
                                 int64_t m, int64_t n, int64_t stride) = 0;
   // Gated DeltaNet, convolution included: prefill rows in the chunked form, decode rows in the recurrent one.
-  // A row does not depend on later rows. Error(unsupported) where has_delta_net() is false.
-  virtual bool has_delta_net() const { return false; }
-  virtual void delta_net(Stream& stream, RowKind kind, const DeltaNetArgs& args);
+  // A row does not depend on later rows.
+  virtual void delta_net(Stream& stream, RowKind kind, const DeltaNetArgs& args) = 0;
   // logits [m, stride] in device memory; results are complete once the stream has passed. results[i] must
   // outlive that.
   virtual void reduce_logits(Stream& stream, const float* logits, int64_t stride, int64_t vocab,

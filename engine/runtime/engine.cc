@@ -30,11 +30,6 @@ PreparedModel prepare_model(const EngineOptions& options, std::unique_ptr<Device
   PreparedModel prepared;
   prepared.options = parse_options(options);
   prepared.files = open_model(options.model, options.accept_unknown);
-  if (prepared.files.config.linear_layers() > 0 && !ops->has_delta_net()) {
-    throw Error(ErrorCode::unsupported, options.model +
-                                            ": layers of linear attention (Gated DeltaNet) do not " +
-                                            "run on " + device->info().name + " yet; --device cpu runs them");
-  }
   prepared.device = std::move(device);
   prepared.ops = std::move(ops);
   prepared.weights = weights_of(prepared.files, prepared.options.weights);
@@ -46,8 +41,9 @@ PreparedModel prepare_model(const EngineOptions& options, std::unique_ptr<Device
                                 .threads = threads_of(options.threads),
                                 .kernels = prepared.ops->describe(),
                                 .host_kernels = prepared.ops->host_ops().describe(),
-                                .workspace_bytes = [&ops = *prepared.ops](int64_t rows, int64_t cols) {
-                                  return ops.workspace_bytes(rows, cols);
+                                .workspace_bytes = [&prepared](int64_t rows, int64_t cols) {
+                                  const DeltaNetShape& delta_net = prepared.files.config.delta_net;
+                                  return prepared.ops->workspace_bytes(rows, cols, delta_net);
                                 }});
   return prepared;
 }

@@ -182,14 +182,11 @@ const DeltaNetShape kShapes[] = {
      .conv_kernel = 3,
      .tiled_value_heads = true},
     {.key_heads = 1, .value_heads = 2, .key_dim = 128, .value_dim = 128, .conv_kernel = 4},
+    {.key_heads = 1, .value_heads = 1, .key_dim = 200, .value_dim = 36, .conv_kernel = 4},
 };
 
 class DeltaNetTest : public OpsTest {
  protected:
-  void SetUp() override {
-    OpsTest::SetUp();
-    if (!IsSkipped() && !runner(1).ops().has_delta_net()) GTEST_SKIP() << "not on this device";
-  }
   // Sums of products of sums: a few times what one sum may be off by.
   void expect_near(const std::vector<float>& actual, const std::vector<double>& expected) {
     ASSERT_EQ(actual.size(), expected.size());
@@ -324,6 +321,55 @@ TEST_P(DeltaNetTest, SegmentsAreTheSameAloneAndAmongOthers) {
   }
 }
 
+// More segments than a launch takes, over scratch memory of any size.
+TEST_P(DeltaNetTest, ManySegmentsAreTheSameAsEachAlone) {
+  constexpr int64_t kSegments = 70;
+  const DeltaNetShape shape = kShapes[0];
+  const Problem p = make_problem(shape, 90 + 6 * kSegments, 60);
+  const auto rows_of = [](int64_t segment) { return segment == 1 ? 90 : 1 + segment % 11; };
+  for (const RowKind kind : {RowKind::prefill, RowKind::decode}) {
+    for (const int64_t workspace_rows : {0, 64, 4096}) {
+      Runner run = runner();
+      const size_t scratch = run.ops().workspace_bytes(workspace_rows, 1, shape);
+      const Buffer workspace = run.bytes(scratch + 1, 0xff);
+      if (workspace_rows > 0) run.ops().set_workspace(workspace.data(), scratch);
+      const Buffer x = run.upload(p.x), conv = run.upload(p.conv);
+      const Buffer rate = run.upload(p.decay_rate), bias = run.upload(p.dt_bias);
+      const Buffer out = run.bytes(static_cast<size_t>(p.rows * shape.value_width()) * sizeof(float), 0xff);
+      std::vector<Buffer> states;
+      DeltaNetArgs args{.shape = shape,
+                        .x = x.as<float>(),
+                        .x_stride = shape.input_width(),
+                        .out = out.as<float>(),
+                        .out_stride = shape.value_width(),
+                        .conv = conv.as<float>(),
+                        .decay_rate = rate.as<float>(),
+                        .dt_bias = bias.as<float>(),
+                        .segments = {}};
+      int64_t done = 0;
+      for (int64_t i = 0; i < kSegments; ++i) {
+        states.push_back(run.upload(p.state));
+        args.segments.push_back({.row_begin = done,
+                                 .row_count = rows_of(i),
+                                 .first_position = p.first_position + done,
+                                 .state = states.back().as<float>()});
+        done += rows_of(i);
+      }
+      ASSERT_LE(done, p.rows);
+      run.ops().delta_net(run.stream(), kind, args);
+      const std::vector<float> all = run.download(out);
+      for (size_t i = 0; i < args.segments.size(); ++i) {
+        const int64_t begin = args.segments[i].row_begin, end = begin + args.segments[i].row_count;
+        const Outcome alone = run_span(run, kind, p, p.state, {.begin = begin, .end = end});
+        const std::vector<float> among(all.begin() + begin * shape.value_width(),
+                                       all.begin() + end * shape.value_width());
+        ASSERT_TRUE(same_bits(alone.out, among)) << i << ", scratch for " << workspace_rows;
+        ASSERT_TRUE(same_bits(alone.state, run.download(states[i]))) << i;
+      }
+    }
+  }
+}
+
 // Gates at the ends of f32: states that vanish at once, that stay, and that are not touched.
 TEST_P(DeltaNetTest, ExtremeGatesGiveNumbers) {
   Runner run = runner();
@@ -363,6 +409,10 @@ TEST_P(DeltaNetTest, WhatDecaysBecomesZero) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, DeltaNetTest, testing::ValuesIn(kOpsParams), name_of_param);
+// Chunks on tensor cores: operands rounded to tf32, 2^-11 each.
+INSTANTIATE_TEST_SUITE_P(Rounded, DeltaNetTest,
+                         testing::Values(OpsParam{"cuda:0", KernelFamily::mma, 5e-4, Math::fast}),
+                         name_of_param);
 
 }  // namespace
 }  // namespace ete

@@ -137,17 +137,12 @@ const auto kNameOfParam = [](const auto& info) {
 INSTANTIATE_TEST_SUITE_P(
     Models, GoldenTest,
     testing::Combine(testing::Values("llama_gqa", "llama_rope_scaled", "qwen2", "qwen3", "mistral_swa",
-                                     "gemma3", "gemma3_linear", "llama_gqa_w8a16", "llama_gqa_w8a16_packed"),
+                                     "gemma3", "gemma3_linear", "llama_gqa_w8a16", "llama_gqa_w8a16_packed",
+                                     "qwen3_5", "qwen3_5_bf16", "qwen3_5_mm", "qwen3_5_w8a16",
+                                     "qwen3_5_w8a16_packed"),
                      testing::Values(Path{"cpu", "plain"}, Path{"cpu", "auto"}, Path{"detached", "plain"},
                                      Path{"cuda:0", "plain"})),
     kNameOfParam);
-// Linear attention runs on the CPU's kernels only.
-INSTANTIATE_TEST_SUITE_P(Hybrids, GoldenTest,
-                         testing::Combine(testing::Values("qwen3_5", "qwen3_5_bf16", "qwen3_5_mm",
-                                                          "qwen3_5_w8a16", "qwen3_5_w8a16_packed"),
-                                          testing::Values(Path{"cpu", "plain"}, Path{"cpu", "auto"},
-                                                          Path{"detached", "plain"})),
-                         kNameOfParam);
 
 }  // namespace
 }  // namespace ete::test

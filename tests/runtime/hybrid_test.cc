@@ -20,6 +20,10 @@ constexpr int64_t kPromptLength = 70;
 
 class HybridTest : public testing::TestWithParam<Path> {
  protected:
+  void SetUp() override {
+    const std::string reason = why_skipped(GetParam());
+    if (!reason.empty()) GTEST_SKIP() << reason;
+  }
   EngineOptions options() const {
     EngineOptions options = exact_options("qwen3_5", GetParam().device);
     options.kernels = GetParam().kernels;
@@ -166,13 +170,17 @@ TEST_P(HybridTest, ASessionInAPassCannotBeForked) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Paths, HybridTest,
-                         testing::Values(Path{"cpu", "plain"}, Path{"cpu", "auto"},
-                                         Path{"detached", "plain"}),
+                         testing::Values(Path{"cpu", "plain"}, Path{"cpu", "auto"}, Path{"detached", "plain"},
+                                         Path{"cuda:0", "plain"}),
                          [](const auto& info) { return name_of_path(info.param); });
 
 // A budget that holds everything but the states of all sessions.
-class StreamedStatesTest : public testing::Test {
+class StreamedStatesTest : public testing::TestWithParam<Path> {
  protected:
+  void SetUp() override {
+    const std::string reason = why_skipped(GetParam());
+    if (!reason.empty()) GTEST_SKIP() << reason;
+  }
   static bool streams(const EngineOptions& options) {
     try {
       return prepare(options).planned.placement.streamed_states.has_value();
@@ -181,9 +189,10 @@ class StreamedStatesTest : public testing::Test {
     }
   }
   static EngineOptions streaming_options() {
-    EngineOptions options = exact_options("qwen3_5", "detached");
-    options.kernels = "plain";
+    EngineOptions options = exact_options("qwen3_5", GetParam().device);
+    options.kernels = GetParam().kernels;
     options.kv = "host";
+    options.vocab = "host";  // where it lies may change bits
     options.context = 512;
     options.chunk = 64;
     options = with_residency(options, 0, 2);
@@ -220,7 +229,7 @@ class StreamedStatesTest : public testing::Test {
   }
 };
 
-TEST_F(StreamedStatesTest, TheBitsAreThoseOfStatesOnTheDevice) {
+TEST_P(StreamedStatesTest, TheBitsAreThoseOfStatesOnTheDevice) {
   const EngineOptions streamed = streaming_options();
   EngineOptions direct = streamed;
   direct.vram_budget = 0;
@@ -240,7 +249,7 @@ TEST_F(StreamedStatesTest, TheBitsAreThoseOfStatesOnTheDevice) {
 
 // States on their way home must have arrived before their session's memory is freed, and the others must not
 // notice.
-TEST_F(StreamedStatesTest, CancelledSessionsLeaveTheOthersAlone) {
+TEST_P(StreamedStatesTest, CancelledSessionsLeaveTheOthersAlone) {
   EngineOptions streamed = streaming_options();
   streamed.link_limit = uint64_t{16} << 20;
   const auto engine = load(streamed, {.state_half_sessions = 1});
@@ -264,6 +273,10 @@ TEST_F(StreamedStatesTest, CancelledSessionsLeaveTheOthersAlone) {
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Paths, StreamedStatesTest,
+                         testing::Values(Path{"detached", "plain"}, Path{"cuda:0", "plain"}),
+                         [](const auto& info) { return name_of_path(info.param); });
 
 TEST(HybridPlan, CountsStateAndKeysOfItsOwnLayersOnly) {
   EngineOptions options = exact_options("qwen3_5");

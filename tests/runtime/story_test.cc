@@ -21,15 +21,23 @@ nlohmann::json golden() {
   return nlohmann::json::parse(file);
 }
 
-std::unique_ptr<Engine> load_story() {
-  EngineOptions options = exact_options("");
+std::unique_ptr<Engine> load_story(const std::string& device) {
+  EngineOptions options = exact_options("", device);
   options.model = ETE_SOURCE_DIR "/models/story-8m";
   options.max_sessions = 2;
   return Engine::load(options);
 }
 
-TEST(Story, FollowsTheReference) {
-  const auto engine = load_story();
+class Story : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    const std::string missing = why_absent(GetParam());
+    if (!missing.empty()) GTEST_SKIP() << missing;
+  }
+};
+
+TEST_P(Story, FollowsTheReference) {
+  const auto engine = load_story(GetParam());
   const nlohmann::json reference = golden();
   for (const auto& golden_case : reference.at("cases")) {
     SCOPED_TRACE(golden_case.at("prompt").get<std::string>());
@@ -49,10 +57,10 @@ TEST(Story, FollowsTheReference) {
   }
 }
 
-TEST(Story, MeanLogLikelihood) {
+TEST_P(Story, MeanLogLikelihood) {
   const nlohmann::json reference = golden();
   const auto ids = reference.at("nll_ids").get<std::vector<int32_t>>();
-  const auto engine = load_story();
+  const auto engine = load_story(GetParam());
   BlockingSession session(*engine, open_all_rows(ids));
   const StepResult result = session.opened();
   double sum = 0;
@@ -62,6 +70,9 @@ TEST(Story, MeanLogLikelihood) {
   }
   EXPECT_NEAR(sum / static_cast<double>(ids.size() - 1), reference.at("nll").get<double>(), 1e-4);
 }
+
+INSTANTIATE_TEST_SUITE_P(Devices, Story, testing::Values("cpu", "cuda:0"),
+                         [](const auto& info) { return kind_of(info.param); });
 
 }  // namespace
 }  // namespace ete::test

@@ -26,7 +26,6 @@ class CpuOps final : public Ops {
   void attention(Stream& stream, RowKind kind, const AttentionArgs& args) override;
   void gated_activation(Stream& stream, Activation act, const float* gate, const float* up, float* y,
                         int64_t m, int64_t n, int64_t stride) override;
-  bool has_delta_net() const override { return true; }
   void delta_net(Stream& stream, RowKind kind, const DeltaNetArgs& args) override;
   void reduce_logits(Stream& stream, const float* logits, int64_t stride, int64_t vocab,
                      std::vector<LogitsWanted> wanted, std::vector<LogitsRow*> results) override;

@@ -62,11 +62,6 @@ struct DeltaNetKernels {
 extern const DeltaNetKernels kDeltaNetPlain;
 extern const DeltaNetKernels kDeltaNetAvx2;
 
-// transformers' l2norm; not rms_norm_eps.
-constexpr float kLengthEps = 1e-6f;
-// What decays below the least normal number is zero: subnormal numbers would slow every later step.
-constexpr float kLeastNormal = 0x1p-126f;
-
 // Where position `index` of a segment has its inputs: the accepted drafts come first, then the segment's
 // rows; before them lie the positions that the state remembers, of which there is conv_width only.
 const float* delta_net_input(const DeltaNetArgs& args, const DeltaNetSegment& segment, int64_t index);

@@ -13,10 +13,6 @@ constexpr int64_t kChunk = kDeltaNetChunk;
 constexpr int64_t kMaxTaps = 16;
 constexpr int64_t kRowBlock = 4;  // rows that a product with a triangle takes together
 
-// exp of anything below is 0 in f32, so a decay that is infinite is as good as this one, and sums stay
-// finite.
-constexpr float kLeastLogDecay = -200.0f;
-
 float log_decay(float rate, float a) {
   const float softplus = a > 20.0f ? a : std::log1p(std::exp(a));
   const float g = rate * softplus;

@@ -10,6 +10,7 @@
 #include "engine/ops/check_args.h"
 #include "engine/ops/cpu/cpu_ops.h"
 #include "engine/ops/cuda/argument_ring.h"
+#include "engine/ops/cuda/delta_net.h"
 #include "engine/ops/cuda/kernels.h"
 
 namespace ete {
@@ -38,10 +39,15 @@ class CudaOps final : public Ops {
                                "32 columns";
     if (family_ == KernelFamily::dp4a) return rounds;
     return rounds +
-           "; attention of prefill rows rounds queries and weights to the type of an f16 or bf16 cache";
+           "; attention of prefill rows rounds queries and weights to the type of an f16 or bf16 cache, "
+           "Gated "
+           "DeltaNet of prefill rows its operands to tf32";
   }
-  size_t workspace_bytes(int64_t rows, int64_t cols) const override {
-    return fast_ ? cuda::QuantizedRows::bytes_for(rows, cols) : 0;
+  size_t workspace_bytes(int64_t rows, int64_t cols, const DeltaNetShape& delta_net) const override {
+    const size_t products = fast_ ? cuda::QuantizedRows::bytes_for(rows, cols) : 0;
+    if (delta_net.key_heads == 0) return products;
+    const int64_t chunks = cuda::delta_net_slab_chunks(rows);
+    return std::max(products, cuda::DeltaNetScratch::bytes_for(delta_net, chunks));
   }
   void set_workspace(std::byte* memory, size_t bytes) override {
     workspace_ = memory;
@@ -97,6 +103,8 @@ class CudaOps final : public Ops {
     if (m > 0) cuda::launch_gated_activation(cuda_stream_of(stream), act, gate, up, y, m, n, stride);
   }
 
+  void delta_net(Stream& stream, RowKind kind, const DeltaNetArgs& args) override;
+
   void reduce_logits(Stream& stream, const float* logits, int64_t stride, int64_t vocab,
                      std::vector<LogitsWanted> wanted, std::vector<LogitsRow*> results) override;
 
@@ -115,6 +123,7 @@ class CudaOps final : public Ops {
   cuda::QueryTiles query_tiles(Stream& stream, const std::vector<KvSegment>& segments, int64_t most_rows);
 
   cuda::QuantizedRows quantize(Stream& stream, RowKind kind, const cuda::MatmulShape& shape);
+  void need_workspace(Stream& stream, size_t bytes);
 
   Device& device_;
   bool fast_;
@@ -208,14 +217,31 @@ void CudaOps::attention(Stream& stream, RowKind kind, const AttentionArgs& args)
   launch(to, view, tiles);
 }
 
+void CudaOps::need_workspace(Stream& stream, size_t bytes) {
+  if (bytes <= workspace_size_) return;
+  stream.synchronize();  // earlier calls may still read what this replaces
+  own_workspace_ = device_.allocate(bytes, MemorySpace::device);
+  set_workspace(own_workspace_.data(), bytes);
+}
+
+void CudaOps::delta_net(Stream& stream, RowKind kind, const DeltaNetArgs& args) {
+  check_delta_net(args);
+  if (kind == RowKind::decode) {
+    cuda::delta_net_decode(cuda_stream_of(stream), args);
+    return;
+  }
+  const size_t chunk = cuda::DeltaNetScratch::bytes_for(args.shape, 1);
+  need_workspace(stream, chunk);
+  const auto chunks = static_cast<int64_t>(workspace_size_ / chunk);
+  cuda::delta_net_prefill(cuda_stream_of(stream), args,
+                          {.scratch = workspace_,
+                           .chunks = std::min<int64_t>(chunks, cuda::DeltaNetSlab::kMost),
+                           .mma = family_ == KernelFamily::mma && cuda::has_mma_delta_net(args.shape)});
+}
+
 // x [m, cols] of the call, rounded, until the next call.
 cuda::QuantizedRows CudaOps::quantize(Stream& stream, RowKind kind, const cuda::MatmulShape& shape) {
-  const size_t bytes = cuda::QuantizedRows::bytes_for(shape.m, shape.cols);
-  if (bytes > workspace_size_) {
-    stream.synchronize();  // earlier calls may still read what this replaces
-    own_workspace_ = device_.allocate(bytes, MemorySpace::device);
-    set_workspace(own_workspace_.data(), bytes);
-  }
+  need_workspace(stream, cuda::QuantizedRows::bytes_for(shape.m, shape.cols));
   const auto rows = cuda::QuantizedRows::at(workspace_, kind, shape.m, shape.cols);
   cuda::launch_quantize(cuda_stream_of(stream), shape, rows);
   return rows;
