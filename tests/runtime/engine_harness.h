@@ -38,12 +38,17 @@ EngineOptions with_residency(EngineOptions options, int64_t resident_layers, int
 struct Path {
   std::string device;
   std::string kernels;
+  double host_share = 0;
 };
 // Empty: the device works here.
 inline std::string why_skipped(const Path& path) {
   return path.device == "detached" ? "" : why_absent(path.device);
 }
-inline std::string name_of_path(const Path& path) { return kind_of(path.device) + "_" + path.kernels; }
+inline std::string name_of_path(const Path& path) {
+  const std::string name = kind_of(path.device) + "_" + path.kernels;
+  const int percent = static_cast<int>(100 * path.host_share);
+  return percent > 0 ? name + "_share" + std::to_string(percent) : name;
+}
 
 using Rows = std::vector<std::vector<float>>;  // [rows][vocab]
 
