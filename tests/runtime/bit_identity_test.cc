@@ -250,12 +250,12 @@ const Setup kElsewhere[] = {
      .device = "cuda:0"},
 };
 const Setup kShared[] = {
-    {.name = "detached_share", .kernels = "plain", .device = "detached", .host_share = 0.5},
-    {.name = "detached_hybrid_share",
+    {.name = "mixed_share", .kernels = "plain", .device = "mixed", .host_share = 0.5},
+    {.name = "mixed_hybrid_share",
      .kernels = "plain",
      .model = "qwen3_5",
      .in_brief = true,
-     .device = "detached",
+     .device = "mixed",
      .host_share = 0.5},
     {.name = "cuda_share", .kernels = "plain", .device = "cuda:0", .host_share = 0.5},
     {.name = "cuda_biases_share",

@@ -146,7 +146,7 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(HostShares, GoldenTest,
                          testing::Combine(testing::Values("llama_gqa", "qwen2", "qwen3", "mistral_swa",
                                                           "gemma3", "llama_gqa_w8a16"),
-                                          testing::Values(Path{"detached", "plain", 0.5},
+                                          testing::Values(Path{"mixed", "plain", 0.5},
                                                           Path{"cuda:0", "plain", 0.25},
                                                           Path{"cuda:0", "plain", 0.5})),
                          kNameOfParam);

@@ -83,7 +83,7 @@ TEST_P(MeasuredHostShare, IsInThePlanAndInThePass) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, MeasuredHostShare,
-                         testing::Values(Path{"cpu", "auto"}, Path{"detached", "plain"},
+                         testing::Values(Path{"cpu", "auto"}, Path{"mixed", "plain"},
                                          Path{"cuda:0", "plain"}),
                          [](const auto& info) { return name_of_path(info.param); });
 

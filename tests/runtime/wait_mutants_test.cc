@@ -82,7 +82,7 @@ const NamedKind kKinds[] = {
     {"kv_copied", {"ete kv in", "ete compute"}},       {"kv_computed", {"ete compute", "ete kv in"}},
     {"rows_ready", {"ete compute", "ete write back"}}, {"rows_home", {"ete write back", "ete compute"}},
     {"x_home", {"ete compute", "ete host rows"}},      {"y_home", {"ete host rows", "ete compute"}}};
-const Path kPaths[] = {{"detached", "plain"}, {"cuda:0", "plain"}};
+const Path kPaths[] = {{"mixed", "plain"}, {"cuda:0", "plain"}};
 
 INSTANTIATE_TEST_SUITE_P(Kinds, WaitMutants,
                          testing::Combine(testing::ValuesIn(kKinds), testing::ValuesIn(kPaths)),

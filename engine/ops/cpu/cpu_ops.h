@@ -10,7 +10,7 @@ namespace ete {
 // Ops of host threads: checks the arguments on the caller's thread (Error names what is wrong), then runs the
 // op when the stream of `device` reaches it, on the pool. Device and pool outlive it; it outlives the work
 // that it has submitted.
-class CpuOps final : public Ops {
+class CpuOps : public Ops {
  public:
   CpuOps(Device& device, ThreadPool& pool, const OpsOptions& options);
 
