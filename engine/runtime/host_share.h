@@ -22,13 +22,18 @@ struct HostShareRates {
   double trip_s = 0;            // HostRows' way to the host and back; 0 where the device reads host memory
 };
 
-// A pass of decode rows as the plan has it; multiplied: HostShareRates::products or products_of_many.
-double pass_seconds(const Plan& plan, const HostShareRates& rates, double multiplied,
-                    bool shares_host_memory);
+// A pass of decode rows as the plan has it. The two run side by side: the longer one is the pass.
+struct PassTimes {
+  double link_s = 0;
+  double host_s = 0;
+  double longer() const { return link_s > host_s ? link_s : host_s; }
+};
+// products: of the rates, for one row or for many.
+PassTimes pass_times(const Plan& plan, const HostShareRates& rates, double products, bool shares_host_memory);
 
-// The least share, in steps of 0.05, of the shortest pass of one row that makes a pass with a row of each
-// session no longer than it is without a share. 0 unless that saves 5 %. plan_for gives the plan with a
-// share; none: it does not fit.
+// The least share, in steps of 0.05, of the shortest pass of one row; 0 unless that saves 5 %. Beside a
+// device with memory of its own a pass with a row of each session may not get longer than it is without a
+// share, with 10 % to spare. plan_for gives the plan with a share; none: it does not fit.
 ChosenShare choose_host_share(const HostShareRates& rates, bool shares_host_memory,
                               const std::function<std::optional<Plan>(double share)>& plan_for);
 

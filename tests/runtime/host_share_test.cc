@@ -40,9 +40,9 @@ TEST(HostShare, IsNoneWhereItDoesNotPay) {
   EXPECT_EQ(chosen(rates(50e9, 100e9, 100e9, 10e-3)), 0);
 }
 
-// Without a share the pass of many rows takes 160 ms over the link; host threads do 30 % of it meanwhile.
+// Without a share a pass takes 160 ms over the link; of many rows, host threads do 28 % in 0.9 of that.
 TEST(HostShare, IsNoMoreThanManyRowsAllow) {
-  EXPECT_DOUBLE_EQ(chosen(rates(50e9, 100e9, 16e9)), 0.3);
+  EXPECT_DOUBLE_EQ(chosen(rates(50e9, 100e9, 16e9)), 0.25);
   EXPECT_EQ(chosen(rates(50e9, 100e9, 1e9)), 0);
 }
 
