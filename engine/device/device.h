@@ -120,6 +120,9 @@ class Device {
   virtual void host_async(Stream& stream, std::function<void()> work) = 0;
   // Of one stream; outlives the work that it has submitted. A wait of one stream holds up no other.
   virtual std::unique_ptr<LinkPacer> create_pacer(uint64_t bytes_per_second) = 0;
+  // Gives memory that was allocated once and is kept for the next request back to the system; may wait for
+  // everything that runs.
+  virtual void trim() {}
   // Bytes of MemorySpace::device now allocated.
   virtual size_t allocated_bytes() const = 0;
 };

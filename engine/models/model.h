@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "engine/device/device.h"
+#include "engine/models/host_rows.h"
 #include "engine/models/model_config.h"
 #include "engine/ops/ops.h"
 #include "engine/state/kv_access.h"
@@ -48,6 +49,8 @@ struct PassRows {
   std::vector<DeltaNetSegment> decode_states;  // as the segments, of the layer at hand; empty without a state
   std::vector<DeltaNetSegment> prefill_states;
   Recurrence* recurrence = nullptr;
+  HostRows* host_rows =
+      nullptr;  // null: matrices have no rows at home, or the device's kernels read them there
   Activations act;
 };
 

@@ -3,6 +3,8 @@
 #include <utility>
 #include <vector>
 
+#include "engine/base/check.h"
+
 namespace ete {
 
 namespace {
@@ -25,13 +27,21 @@ void project(Ops& ops, Stream& stream, const PassRows& pass, ProjectionInput inp
              std::initializer_list<Projection> products) {
   const auto launch = [&](RowKind kind, int64_t begin, int64_t end) {
     if (begin == end) return;
+    const bool by_host = kind == RowKind::decode && pass.host_rows != nullptr;
     std::vector<MatmulOutput> outputs;
+    std::vector<MatmulOutput> at_home;
     outputs.reserve(2 * products.size());
     for (const Projection& product : products) {
-      add_part(&outputs, product, product.w.device, 0, begin);
-      add_part(&outputs, product, product.w.host, product.w.device.rows, begin);
+      const auto& [device, host, rest] = product.w;
+      CHECK(by_host || rest.rows == host.rows, "the host's rows are not where the device reads them");
+      add_part(&outputs, product, device, 0, begin);
+      add_part(by_host ? &at_home : &outputs, product, by_host ? host : rest, device.rows, begin);
     }
-    ops.matmul(stream, kind, input.x + begin * input.stride, input.stride, end - begin, std::move(outputs));
+    const float* x = input.x + begin * input.stride;
+    const bool goes_home = !at_home.empty();
+    if (goes_home) pass.host_rows->start(stream, x, input.stride, end - begin, std::move(at_home));
+    if (!outputs.empty()) ops.matmul(stream, kind, x, input.stride, end - begin, std::move(outputs));
+    if (goes_home) pass.host_rows->join(stream);
   };
   launch(RowKind::decode, 0, pass.decode_rows);
   launch(RowKind::prefill, pass.decode_rows, pass.rows);

@@ -22,8 +22,9 @@ struct Projection {
   bool add_to_y = false;
 };
 
-// Computes the products for every row of the pass, one launch a row kind. Where the device shares host memory
-// the host's rows join the same launch: the pool's threads read them at home.
+// Computes the products for every row of the pass, one launch a row kind. Rows of the matrices that stay at
+// home join it where the device's kernels read them: at home where the device shares host memory, in the slot
+// for prefill rows elsewhere. Those of decode rows are computed beside it, in one round trip (host_rows.h).
 void project(Ops& ops, Stream& stream, const PassRows& pass, ProjectionInput input,
              std::initializer_list<Projection> products);
 

@@ -118,6 +118,14 @@ void check_delta_net(const DeltaNetArgs& args) {
   }
 }
 
+void check_copy_rows(int64_t m, std::span<const RowsCopy> copies) {
+  CHECK(m >= 0, std::to_string(m));
+  for (const RowsCopy& copy : copies) {
+    CHECK(copy.x != nullptr && copy.y != nullptr && copy.n > 0, std::to_string(copy.n));
+    CHECK(m <= 1 || (copy.n <= copy.x_stride && copy.n <= copy.y_stride), std::to_string(copy.n));
+  }
+}
+
 void check_reduce_logits(int64_t stride, int64_t vocab, std::span<const LogitsWanted> wanted,
                          std::span<LogitsRow* const> results) {
   CHECK(vocab > 0 && stride >= vocab, std::to_string(vocab));

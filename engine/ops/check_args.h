@@ -15,6 +15,7 @@ void check_rope(const RopeArgs& args);
 void check_kv_append(const KvAppendArgs& args);
 void check_attention(const AttentionArgs& args);
 void check_delta_net(const DeltaNetArgs& args);
+void check_copy_rows(int64_t m, std::span<const RowsCopy> copies);
 void check_reduce_logits(int64_t stride, int64_t vocab, std::span<const LogitsWanted> wanted,
                          std::span<LogitsRow* const> results);
 

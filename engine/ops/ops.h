@@ -53,6 +53,17 @@ struct MatmulOutput {
   bool add_to_y = false;        // residual: y += instead of y =
 };
 
+// One block of Ops::copy_rows: y = x (+ bias) (+ y) over [m, n].
+struct RowsCopy {
+  const float* x = nullptr;  // [m, x_stride], n columns used
+  int64_t x_stride = 0;
+  float* y = nullptr;  // [m, y_stride], n columns used; no other block's
+  int64_t y_stride = 0;
+  int64_t n = 0;
+  const float* bias = nullptr;  // [n] or null
+  bool add_to_y = false;
+};
+
 // How a KV page of one layer lies in memory: K [kv_heads, kKvTile, head_dim], then V the same. A page holds
 // kKvTile positions; page p holds positions [p * kKvTile, (p + 1) * kKvTile).
 constexpr int64_t kKvTile = 512;
@@ -175,6 +186,11 @@ class Ops {
   // beside a device with memory of its own. On the CPU device these ops themselves.
   virtual Ops& host_ops() = 0;
 
+  // Products of host threads over host memory, in the order of the device's streams: for the rows of a matrix
+  // that stay at home. With this math, so that they round activations where these ops do (matmul.h of ops/cpu
+  // says how), by the best family of the processor. On the CPU device these ops themselves.
+  virtual Ops& host_products() = 0;
+
   // Device memory that products of up to `rows` rows and `cols` columns, and delta_net of a shape (empty:
   // none) in a pass of so many rows, need beside their arguments, and the memory itself, for one stream at a
   // time. Without it, or past it, the ops allocate their own.
@@ -206,6 +222,8 @@ class Ops {
   // outlive that.
   virtual void reduce_logits(Stream& stream, const float* logits, int64_t stride, int64_t vocab,
                              std::vector<LogitsWanted> wanted, std::vector<LogitsRow*> results) = 0;
+  // Blocks of m rows each, in one go. Both sides may also be in pinned host memory.
+  virtual void copy_rows(Stream& stream, int64_t m, std::vector<RowsCopy> copies) = 0;
   // Gathers rows: y[i] = x[rows[i]], n columns.
   virtual void gather_rows(Stream& stream, const float* x, int64_t x_stride, std::vector<int64_t> rows,
                            int64_t n, float* y, int64_t y_stride) = 0;

@@ -4,6 +4,7 @@
 
 #include "engine/device/cpu/cpu_features.h"
 #include "engine/runtime/engine_impl.h"
+#include "engine/runtime/host_share.h"
 
 namespace ete {
 
@@ -33,18 +34,23 @@ PreparedModel prepare_model(const EngineOptions& options, std::unique_ptr<Device
   prepared.device = std::move(device);
   prepared.ops = std::move(ops);
   prepared.weights = weights_of(prepared.files, prepared.options.weights);
-  prepared.planned = make_plan({.options = prepared.options,
-                                .config = prepared.files.config,
-                                .weights = prepared.weights,
-                                .device = prepared.device->info(),
-                                .host_free_bytes = ram_free_bytes(),
-                                .threads = threads_of(options.threads),
-                                .kernels = prepared.ops->describe(),
-                                .host_kernels = prepared.ops->host_ops().describe(),
-                                .workspace_bytes = [&prepared](int64_t rows, int64_t cols) {
-                                  const DeltaNetShape& delta_net = prepared.files.config.delta_net;
-                                  return prepared.ops->workspace_bytes(rows, cols, delta_net);
-                                }});
+  PlanInput input{.options = prepared.options,
+                  .config = prepared.files.config,
+                  .weights = prepared.weights,
+                  .device = prepared.device->info(),
+                  .host_free_bytes = ram_free_bytes(),
+                  .threads = threads_of(options.threads),
+                  .kernels = prepared.ops->describe(),
+                  .host_kernels = prepared.ops->host_ops().describe(),
+                  .host_products = prepared.ops->host_products().describe(),
+                  .workspace_bytes = [&prepared](int64_t rows, int64_t cols) {
+                    const DeltaNetShape& delta_net = prepared.files.config.delta_net;
+                    return prepared.ops->workspace_bytes(rows, cols, delta_net);
+                  }};
+  if (!prepared.options.host_share) {
+    input.chosen_share = automatic_host_share(*prepared.device, *prepared.ops, input);
+  }
+  prepared.planned = make_plan(input);
   return prepared;
 }
 

@@ -54,7 +54,10 @@ struct Plan {
   std::string vocab_placement;
   uint64_t home_bytes = 0;  // weights in host RAM: all, or with --home mmap what is no layer
   uint64_t resident_bytes = 0;
-  uint64_t streamed_bytes_per_pass = 0;
+  double host_share = 0;  // of the rows of each streamed matrix; part of the numeric path on a GPU
+  uint64_t streamed_bytes_per_pass = 0;  // of decode rows alone
+  uint64_t prompt_streamed_bytes_per_pass =
+      0;                             // with rows of prompts, which a GPU computes from whole layers
   uint64_t host_bytes_per_pass = 0;  // of the layers, read at home by host threads (--host-share)
   uint64_t lm_head_bytes = 0;        // read once in a pass whose rows want logits
   uint64_t weights_per_row = 0;      // of the layers' matrices: multiply-adds a row

@@ -69,6 +69,7 @@ void EngineImpl::load(const PreparedModel& prepared, const LoadProgress& progres
                                       StreamerOptions{.resident = placement_.resident,
                                                       .slots = placement_.slots,
                                                       .link_limit = prepared.options.raw.link_limit,
+                                                      .whole_layers = placement_.host_rows.has_value(),
                                                       .poison_released_slots = tuning.poison_released_slots,
                                                       .timeline = tuning.timeline});
   model_ = make_model(files_.config, *ops_, *device_, *arena_, *streams_.compute);
@@ -84,10 +85,14 @@ void EngineImpl::load(const PreparedModel& prepared, const LoadProgress& progres
                                                                   .space = placement_.state_space,
                                                                   .budget_bytes = placement_.state_budget});
   make_recurrence(tuning);
-  runner_ =
-      std::make_unique<PassRunner>(PassParts{*device_, *ops_, *model_, vocabulary_, *streamer_, *kv_,
-                                             *kv_access_, *states_, *recurrence_, streams_, tuning.timeline},
-                                   placement_, *arena_);
+  if (placement_.host_rows) {
+    streams_.host_rows = device_->create_stream("ete host rows");
+    host_rows_ = std::make_unique<HostRows>(*device_, *ops_, *streams_.host_rows, *placement_.host_rows);
+  }
+  runner_ = std::make_unique<PassRunner>(
+      PassParts{*device_, *ops_, *model_, vocabulary_, *streamer_, *kv_, *kv_access_, *states_, *recurrence_,
+                streams_, host_rows_.get(), tuning.timeline},
+      placement_, *arena_);
 }
 
 void EngineImpl::make_kv_access(const EngineTuning& tuning) {

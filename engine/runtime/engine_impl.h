@@ -158,6 +158,7 @@ class EngineImpl final : public Engine, private PassHooks {
   std::unique_ptr<KvAccess> kv_access_;
   std::unique_ptr<RecurrentStore> states_;
   std::unique_ptr<Recurrence> recurrence_;
+  std::unique_ptr<HostRows> host_rows_;  // null: PassRows::host_rows
   std::unique_ptr<PassRunner> runner_;
 
   // Of the engine thread.

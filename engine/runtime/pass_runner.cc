@@ -50,6 +50,7 @@ PassRunner::PassRunner(const PassParts& parts, const Placement& placement, Devic
   rows_.kv = parts.kv.layout();
   rows_.kv_access = &parts.kv_access;
   rows_.recurrence = &parts.recurrence;
+  rows_.host_rows = parts.host_rows;
   for (auto& event : boundary_) event = parts.device.create_event();
 }
 
@@ -76,8 +77,8 @@ void PassRunner::run(std::vector<PassSession>& sessions, PassHooks& hooks) {
   }
 }
 
-// Waits for the pass. What is computed from a layer that did not arrive means nothing, so its copy is looked
-// at first; the copies ahead of the next pass go on.
+// Waits for the pass. What is computed from a layer or from rows of the host that did not arrive means
+// nothing, so these are looked at first; the copies ahead of the next pass go on.
 void PassRunner::finish() {
   std::exception_ptr computing;
   try {
@@ -92,6 +93,9 @@ void PassRunner::finish() {
   if (Stream* state_in = parts_.streams.state_in.get()) {
     named("copying recurrent states to the device", [&] { state_in->rethrow_error(); });
   }
+  if (Stream* host_rows = parts_.streams.host_rows.get()) {
+    named("computing the host's rows", [&] { host_rows->synchronize(); });
+  }
   if (computing) std::rethrow_exception(computing);
   const bool brings_states = parts_.streams.state_in != nullptr;
   named(brings_states ? "copying logits and states to the host" : "copying logits to the host",
@@ -103,6 +107,7 @@ std::vector<Stream*> PassRunner::streams() const {
   std::vector<Stream*> streams = {all.compute.get(), all.copy_in.get(), all.write_back.get()};
   if (all.kv_in) streams.push_back(all.kv_in.get());
   if (all.state_in) streams.push_back(all.state_in.get());
+  if (all.host_rows) streams.push_back(all.host_rows.get());
   return streams;
 }
 
@@ -127,6 +132,7 @@ void PassRunner::drain() noexcept {
 void PassRunner::submit(std::vector<PassSession>& sessions, PassHooks& hooks) {
   build_spans(sessions);
   rebuild_rows();
+  parts_.streamer.begin_pass(!rows_.prefill_segments.empty());
   embed();
   if (forward_layers(sessions, hooks)) compute_logits();
 }

@@ -64,7 +64,8 @@ struct PassParts {
   const RecurrentStore& states;
   Recurrence& recurrence;
   PassStreams& streams;
-  Timeline* timeline = nullptr;  // where layers are marked
+  HostRows* host_rows = nullptr;  // of PassRows
+  Timeline* timeline = nullptr;   // where layers are marked
 };
 
 // Runs one pass after the other: rows of many sessions through every layer, each layer fetched once. Engine

@@ -38,7 +38,9 @@ std::string Plan::to_json() const {
       {"vocab_placement", vocab_placement},
       {"home_bytes", home_bytes},
       {"resident_bytes", resident_bytes},
+      {"host_share", host_share},
       {"streamed_bytes_per_pass", streamed_bytes_per_pass},
+      {"prompt_streamed_bytes_per_pass", prompt_streamed_bytes_per_pass},
       {"host_bytes_per_pass", host_bytes_per_pass},
       {"lm_head_bytes", lm_head_bytes},
       {"weights_per_row", weights_per_row},
@@ -68,7 +70,16 @@ std::string Plan::to_text() const {
   line("home", byte_text(home_bytes));
   for (const auto& [format, bytes] : bytes_by_format) line("  " + format, byte_text(bytes));
   line("resident", byte_text(resident_bytes));
-  line("streamed a pass", byte_text(streamed_bytes_per_pass));
+  const bool differs = prompt_streamed_bytes_per_pass != streamed_bytes_per_pass;
+  line("streamed a pass",
+       byte_text(streamed_bytes_per_pass) +
+           (differs ? "; " + byte_text(prompt_streamed_bytes_per_pass) + " with rows of prompts" : ""));
+  if (host_share > 0) {
+    char share[16];
+    std::snprintf(share, sizeof share, "%.4g", host_share);
+    line("host share", std::string(share) + " of each matrix's rows, " + byte_text(host_bytes_per_pass) +
+                           " read by host threads");
+  }
   line("sessions", std::to_string(max_sessions) + " of " + std::to_string(context) + " positions");
   line("chunk", std::to_string(chunk) + " prompt rows a pass");
   line("KV cache", kv_type + " on " + kv_placement + ", " + byte_text(kv_bytes_per_token) + " a position, " +

@@ -27,7 +27,6 @@ class Planner {
   explicit Planner(const PlanInput& input) : in_(input), options_(input.options) {}
 
   PlannedEngine plan() {
-    refuse_host_work();
     choose_rows();
     measure();
     place_vocabulary();
@@ -53,12 +52,11 @@ class Planner {
   bool residents_take_memory() const { return has_budget() || in_file(); }
   static uint64_t usable(uint64_t free_bytes) { return free_bytes / 10 * 9; }
 
-  // Host threads compute no rows beside a device with memory of its own: refused, never ignored.
-  void refuse_host_work() const {
-    if (in_.device.shares_host_memory || options_.host_share.value_or(0) == 0) return;
-    throw Error(ErrorCode::unsupported, "--host-share: '" + std::to_string(*options_.host_share) +
-                                            "' is not supported on " + in_.device.name +
-                                            "; accepted: auto, 0");
+  double share() const { return options_.host_share.value_or(in_.chosen_share.share); }
+  bool owns_memory() const { return !in_.device.shares_host_memory; }
+  // Bytes of a layer that a slot, or a resident layer, holds.
+  size_t held_bytes(const BlobLayout& layer) const {
+    return owns_memory() ? layer.bytes : layer.device_bytes;
   }
 
   void choose_rows() {
@@ -107,9 +105,10 @@ class Planner {
 
   void measure() {
     for (const BlobSpec& layer : in_.weights.layers) {
-      resident_bytes_.push_back(DeviceArena::padded(lay_out(layer, 0).device_bytes));
-      streamed_bytes_.push_back(lay_out(layer, options_.host_share.value_or(0)).device_bytes);
-      slot_bytes_ = std::max(slot_bytes_, DeviceArena::padded(streamed_bytes_.back()));
+      const BlobLayout shared = lay_out(layer, share());
+      const size_t resident = owns_memory() ? shared.bytes : lay_out(layer, 0).bytes;
+      resident_bytes_.push_back(DeviceArena::padded(resident));
+      slot_bytes_ = std::max(slot_bytes_, DeviceArena::padded(held_bytes(shared)));
     }
     for (const size_t bytes : resident_bytes_) all_resident_ += bytes;
     measure_kv();
@@ -342,26 +341,30 @@ class Planner {
   void note_slots(int64_t count) {
     if (count == layers()) {
       if (options_.slots) note("every layer is resident: --slots has nothing to act on");
-      if (options_.host_share.value_or(0) > 0)
-        note("every layer is resident: --host-share has nothing to act on");
+      if (share() > 0 && !owns_memory()) note("every layer is resident: --host-share has nothing to act on");
       if (options_.raw.link_limit > 0) note("every layer is resident: --link-limit has nothing to act on");
     }
-    if (!options_.host_share) {
-      note(
-          "--host-share auto: 0, since nothing has measured what the host's threads would add; give a share");
+    if (share() > 0 && owns_memory() && count > 0) {
+      note("--host-share holds for resident layers, too: no bit of a row depends on where a layer lies");
     }
+    if (!options_.host_share) note("--host-share auto: " + in_.chosen_share.reason);
   }
 
   void lay_out_store() {
     Placement& p = result_.placement;
-    std::vector<double> share;
-    for (const bool resident : p.resident) share.push_back(resident ? 0.0 : options_.host_share.value_or(0));
-    p.layout = lay_out(in_.weights, share);
+    // Where the device reads host memory in place, a row's bits are the same wherever it lies. Elsewhere they
+    // may not depend on residency, so a resident layer has its share, too.
+    std::vector<double> shares;
+    for (const bool resident : p.resident) shares.push_back(resident && !owns_memory() ? 0.0 : share());
+    p.layout = lay_out(in_.weights, shares);
+    if (share() > 0 && owns_memory()) p.host_rows = HostRowsSizes::of(p.layout, p.decode_rows);
     p.workspace_bytes = workspace_bytes(p.chunk);
     p.arena_bytes =
         activation_bytes(p.chunk) + vocabulary_arena_bytes(p.layout, p.vocabulary) +
         (p.tiled_kv ? tiles_bytes() : 0) + (p.streamed_states ? state_window_bytes() : 0) +
-        LayerStreamer::arena_bytes(p.layout, {.resident = p.resident, .slots = p.slots}, residents_at_home());
+        LayerStreamer::arena_bytes(
+            p.layout, {.resident = p.resident, .slots = p.slots, .whole_layers = p.host_rows.has_value()},
+            residents_at_home());
   }
 
   // In host memory. Layers of a file pass through it on their way to a device with memory of its own.
@@ -402,6 +405,8 @@ class Planner {
     const Placement& p = result_.placement;
     plan.device_name = in_.device.name;
     plan.kernels = in_.kernels;
+    plan.host_share = share();
+    if (p.host_rows) plan.kernels += "; host rows (decode): " + in_.host_products;
     plan.layers = layers();
     plan.resident_layers = std::count(p.resident.begin(), p.resident.end(), true);
     plan.slots = p.slots;
@@ -418,7 +423,12 @@ class Planner {
     plan.home_bytes = home_bytes();
     for (size_t i = 0; i < p.resident.size(); ++i) {
       const BlobLayout& layer = p.layout.layers[i];
-      (p.resident[i] ? plan.resident_bytes : plan.streamed_bytes_per_pass) += layer.device_bytes;
+      if (p.resident[i]) {
+        plan.resident_bytes += held_bytes(layer);
+      } else {
+        plan.streamed_bytes_per_pass += layer.device_bytes;
+        plan.prompt_streamed_bytes_per_pass += held_bytes(layer);
+      }
       plan.host_bytes_per_pass += layer.bytes - layer.device_bytes;
       for (const WeightSpec& weight : in_.weights.layers[i]) {
         if (weight.shape == WeightShape::matrix) {
@@ -446,6 +456,7 @@ class Planner {
     if (in_.device.shares_host_memory && on_device) at_home += vocabulary_bytes(VocabularyPlace::device);
     plan.peak_device_bytes = at_home + p.arena_bytes + on_device_peak;
     plan.peak_host_bytes = plan.home_bytes + kept_rows_bytes() + kv_peak + states_peak - on_device_peak;
+    if (p.host_rows) plan.peak_host_bytes += p.host_rows->host_bytes();
     if (in_.device.shares_host_memory) plan.peak_host_bytes += p.arena_bytes + on_device_peak;
     plan.bytes_by_format = bytes_by_format(in_.weights);
   }
@@ -460,7 +471,6 @@ class Planner {
   const ParsedOptions& options_;
   PlannedEngine result_;
   std::vector<size_t> resident_bytes_;  // [layers], as a resident layer
-  std::vector<size_t> streamed_bytes_;  // [layers], as a streamed one
   size_t slot_bytes_ = 0;
   uint64_t all_resident_ = 0;
   uint64_t fixed_ = 0;  // activations, logits, constants, windows, vocabulary when it is on the device

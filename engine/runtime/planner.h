@@ -15,6 +15,12 @@
 
 namespace ete {
 
+// What `--host-share auto` comes to, and why.
+struct ChosenShare {
+  double share = 0;
+  std::string reason;
+};
+
 // What the plan rests on.
 struct PlanInput {
   const ParsedOptions& options;
@@ -25,13 +31,18 @@ struct PlanInput {
   int threads = 0;
   std::string kernels;                                                     // Ops::describe()
   std::string host_kernels = {};                                           // of host_ops()
+  std::string host_products = {};                                          // of host_products()
   std::function<size_t(int64_t rows, int64_t cols)> workspace_bytes = {};  // of the ops; none: nothing
+  ChosenShare chosen_share = {};                                           // for --host-share auto
 };
 
 // Everything that the engine allocates and every size that a pass may have.
 struct Placement {
   std::vector<bool> resident;  // [layers]
   int slots = 0;               // 0: no layer is streamed
+  // Of a device with memory of its own, where rows of its layers stay at home; slots and resident layers have
+  // room for them too, since prefill rows take them from there.
+  std::optional<HostRowsSizes> host_rows;
   StoreLayout layout;
   int64_t context = 0;
   int64_t chunk = 0;        // prefill rows a pass

@@ -15,8 +15,9 @@ namespace ete {
 struct PassStreams {
   std::unique_ptr<Stream> compute;
   std::unique_ptr<Stream> copy_in;
-  std::unique_ptr<Stream> kv_in;     // null: pages of the KV cache are read in place
-  std::unique_ptr<Stream> state_in;  // null: recurrent states are read in place, or there are none
+  std::unique_ptr<Stream> kv_in;      // null: pages of the KV cache are read in place
+  std::unique_ptr<Stream> state_in;   // null: recurrent states are read in place, or there are none
+  std::unique_ptr<Stream> host_rows;  // null: nothing is computed beside the device
   std::unique_ptr<Stream> write_back;
 };
 

@@ -30,21 +30,15 @@ class LayerStreamer::Notice {
   std::function<void()> call_;
 };
 
-LayerLease::LayerLease(LayerStreamer* owner, int slot, const BlobLayout& layout, const std::byte* device_base,
-                       const std::byte* home, Stream* compute)
-    : owner_(owner),
-      slot_(slot),
-      layout_(&layout),
-      device_base_(device_base),
-      home_(home),
-      compute_(compute) {}
+LayerLease::LayerLease(LayerStreamer* owner, int slot, const BlobLayout& layout, const Bases& bases,
+                       Stream* compute)
+    : owner_(owner), slot_(slot), layout_(&layout), bases_(bases), compute_(compute) {}
 
 LayerLease::LayerLease(LayerLease&& other) noexcept
     : owner_(std::exchange(other.owner_, nullptr)),
       slot_(other.slot_),
       layout_(other.layout_),
-      device_base_(other.device_base_),
-      home_(other.home_),
+      bases_(other.bases_),
       compute_(other.compute_) {}
 
 LayerLease::~LayerLease() {
@@ -52,17 +46,21 @@ LayerLease::~LayerLease() {
 }
 
 SplitMatrix LayerLease::matrix(size_t index) const {
-  return split_matrix(layout_->places[index], device_base_, home_);
+  return split_matrix(layout_->places[index], bases_.device, bases_.home, bases_.rest);
 }
 
 const float* LayerLease::vector(size_t index) const {
   const WeightPlace& place = layout_->places[index];
-  return place.rows == 0 ? nullptr : reinterpret_cast<const float*>(device_base_ + place.device_offset);
+  return place.rows == 0 ? nullptr : reinterpret_cast<const float*>(bases_.device + place.device_offset);
 }
 
 LayerStreamer::LayerStreamer(Device& device, const WeightStore& store, DeviceArena& arena, Stream& copy,
                              const StreamerOptions& options)
-    : device_(device), store_(store), copy_(copy), options_(options) {
+    : device_(device),
+      store_(store),
+      copy_(copy),
+      options_(options),
+      shares_(device.info().shares_host_memory) {
   const auto layers = static_cast<size_t>(store.layers());
   CHECK(options.resident.size() == layers, std::to_string(options.resident.size()));
   order_.assign(layers, -1);
@@ -71,9 +69,9 @@ LayerStreamer::LayerStreamer(Device& device, const WeightStore& store, DeviceAre
     if (options.resident[i]) continue;
     order_[i] = static_cast<int64_t>(streamed_.size());
     streamed_.push_back(static_cast<int64_t>(i));
-    slot_bytes_ = std::max(slot_bytes_, store.layer_layout(static_cast<int64_t>(i)).device_bytes);
+    slot_bytes_ = std::max(slot_bytes_, held_bytes(static_cast<int64_t>(i), options.whole_layers));
   }
-  if (!device.info().shares_host_memory && store.home() == WeightHome::file) {
+  if (!shares_ && store.home() == WeightHome::file) {
     staging_ = device.allocate(store.layout().max_layer_device_bytes(), MemorySpace::host);
   }
   copy_resident_layers(arena);
@@ -105,7 +103,7 @@ size_t LayerStreamer::arena_bytes(const StoreLayout& layout, const StreamerOptio
   size_t slot_bytes = 0;
   bool streams = false;
   for (size_t i = 0; i < layout.layers.size(); ++i) {
-    const size_t bytes = layout.layers[i].device_bytes;
+    const size_t bytes = options.whole_layers ? layout.layers[i].bytes : layout.layers[i].device_bytes;
     if (options.resident[i]) {
       if (!residents_at_home) resident += DeviceArena::padded(bytes);
     } else {
@@ -117,8 +115,7 @@ size_t LayerStreamer::arena_bytes(const StoreLayout& layout, const StreamerOptio
 }
 
 void LayerStreamer::copy_resident_layers(DeviceArena& arena) {
-  const bool shares = device_.info().shares_host_memory;
-  const bool at_home = shares && store_.home() == WeightHome::memory;
+  const bool at_home = shares_ && store_.home() == WeightHome::memory;
   for (size_t i = 0; i < order_.size(); ++i) {
     if (order_[i] >= 0) continue;
     const auto layer = static_cast<int64_t>(i);
@@ -126,8 +123,9 @@ void LayerStreamer::copy_resident_layers(DeviceArena& arena) {
       resident_base_[i] = store_.layer_home(layer);
       continue;
     }
-    std::byte* data = arena.take(store_.layer_layout(layer).device_bytes);
-    bring(layer, data);
+    const size_t bytes = held_bytes(layer, options_.whole_layers);
+    std::byte* data = arena.take(bytes);
+    bring(layer, data, 0, bytes);
     resident_base_[i] = data;
   }
   copy_.synchronize();
@@ -168,17 +166,38 @@ void LayerStreamer::fill(int index, int64_t layer) {
   slot.layer = -1;  // until all of it is on its way: any of this may throw
   slot.computed->wait(copy_);
   if (options_.timeline != nullptr) options_.timeline->begin(device_, copy_, Timeline::Lane::copy, layer);
-  bring(layer, slot.data);
+  const bool whole = whole_ && options_.whole_layers;
+  bring(layer, slot.data, 0, held_bytes(layer, whole));
   if (options_.timeline != nullptr) options_.timeline->end(device_, copy_, Timeline::Lane::copy, layer);
   slot.copied->record(copy_);
   slot.layer = layer;
-  bytes_copied_ += store_.layer_layout(layer).device_bytes;
+  slot.whole = whole;
+  bytes_copied_ += held_bytes(layer, whole);
   copying_ = true;
 }
 
-// Enqueues the way of a layer's device part from home to `data`.
-void LayerStreamer::bring(int64_t layer, std::byte* data) {
-  const size_t bytes = store_.layer_layout(layer).device_bytes;
+// The host's rows, into a slot that holds the others and is not leased.
+void LayerStreamer::bring_rest(Slot* slot) {
+  const int64_t layer = std::exchange(slot->layer, -1);
+  if (options_.timeline != nullptr) options_.timeline->begin(device_, copy_, Timeline::Lane::copy, layer);
+  bring(layer, slot->data, held_bytes(layer, false), held_bytes(layer, true));
+  if (options_.timeline != nullptr) options_.timeline->end(device_, copy_, Timeline::Lane::copy, layer);
+  slot->copied->record(copy_);
+  slot->layer = layer;
+  slot->whole = true;
+  bytes_copied_ += held_bytes(layer, true) - held_bytes(layer, false);
+  copying_ = true;
+}
+
+// A blob begins with the device's part.
+size_t LayerStreamer::held_bytes(int64_t layer, bool whole) const {
+  const BlobLayout& layout = store_.layer_layout(layer);
+  return whole ? layout.bytes : layout.device_bytes;
+}
+
+// Enqueues the way of bytes [begin, end) of a layer's blob from home to their place in the blob at `data`. Of
+// a layer in a file, all at once.
+void LayerStreamer::bring(int64_t layer, std::byte* data, size_t begin, size_t end) {
   const std::byte* home = nullptr;  // null: packed straight into `data`
   if (store_.home() == WeightHome::memory) {
     home = store_.layer_home(layer);
@@ -187,12 +206,26 @@ void LayerStreamer::bring(int64_t layer, std::byte* data) {
     std::byte* packed = staging_.size() > 0 ? staging_.data() : data;
     device_.host_async(copy_, [this, layer, packed] { store_.pack_layer(layer, packed); });
   }
-  for (size_t done = 0; done < bytes; done += kCopyPiece) {
-    const size_t piece = std::min(kCopyPiece, bytes - done);
+  for (size_t done = begin; done < end; done += kCopyPiece) {
+    const size_t piece = std::min(kCopyPiece, end - done);
     if (pacer_) pacer_->begin(copy_);
     if (home != nullptr) device_.copy_async(copy_, data + done, home + done, piece);
     if (pacer_) pacer_->end(copy_, piece);
   }
+}
+
+// In the order of use: the first layers are waited for first.
+void LayerStreamer::begin_pass(bool whole) {
+  if (release_error_) std::rethrow_exception(release_error_);
+  whole_ = whole;
+  if (!whole || !options_.whole_layers) return;
+  std::vector<Slot*> lacking;
+  for (Slot& slot : slots_) {
+    if (slot.layer >= 0 && !slot.whole) lacking.push_back(&slot);
+  }
+  std::sort(lacking.begin(), lacking.end(),
+            [this](const Slot* a, const Slot* b) { return distance(a->layer) < distance(b->layer); });
+  for (Slot* slot : lacking) bring_rest(slot);
 }
 
 void LayerStreamer::prefetch(int64_t layer) {
@@ -212,11 +245,8 @@ LayerLease LayerStreamer::acquire(int64_t layer, Stream& compute) {
   if (release_error_) std::rethrow_exception(release_error_);
   const auto i = static_cast<size_t>(layer);
   const BlobLayout& layout = store_.layer_layout(layer);
-  // Of a layer in a file no row is the host's.
-  const bool in_memory = store_.home() == WeightHome::memory;
-  const auto home = [&](const std::byte* base) { return in_memory ? store_.layer_home(layer) : base; };
   if (order_[i] < 0) {
-    return LayerLease(nullptr, -1, layout, resident_base_[i], home(resident_base_[i]), &compute);
+    return LayerLease(nullptr, -1, layout, bases(layer, resident_base_[i], options_.whole_layers), &compute);
   }
   cursor_ = order_[i];
   prefetch(layer);
@@ -225,10 +255,17 @@ LayerLease LayerStreamer::acquire(int64_t layer, Stream& compute) {
   Slot& slot = slots_[static_cast<size_t>(index)];
   slot.copied->wait(compute);
   slot.leased = true;
-  LayerLease lease(this, index, layout, slot.data, home(slot.data),
+  LayerLease lease(this, index, layout, bases(layer, slot.data, slot.whole),
                    &compute);  // gives the slot back if this throws
   fetch_ahead();
   return lease;
+}
+
+// Of a layer in a file no row is the host's.
+LayerLease::Bases LayerStreamer::bases(int64_t layer, const std::byte* device_base, bool whole) const {
+  const std::byte* home = store_.home() == WeightHome::memory ? store_.layer_home(layer) : device_base;
+  const std::byte* rest = whole ? device_base : nullptr;
+  return {.device = device_base, .home = home, .rest = shares_ ? home : rest};
 }
 
 // Of a destructor. What the device refuses is kept: without the event of this slot it must not be

@@ -33,13 +33,17 @@ class LayerLease {
 
  private:
   friend class LayerStreamer;
-  LayerLease(LayerStreamer* owner, int slot, const BlobLayout& layout, const std::byte* device_base,
-             const std::byte* home, Stream* compute);
+  // Where the blob begins for each part of a matrix, as in split_matrix().
+  struct Bases {
+    const std::byte* device;
+    const std::byte* home;
+    const std::byte* rest;
+  };
+  LayerLease(LayerStreamer* owner, int slot, const BlobLayout& layout, const Bases& bases, Stream* compute);
   LayerStreamer* owner_;  // null: nothing to release
   int slot_;
   const BlobLayout* layout_;
-  const std::byte* device_base_;
-  const std::byte* home_;
+  Bases bases_;
   Stream* compute_;
 };
 
@@ -47,6 +51,9 @@ struct StreamerOptions {
   std::vector<bool> resident;  // [layers]: on the device for good
   int slots = 0;               // at least 2 when a layer is streamed
   uint64_t link_limit = 0;     // bytes a second that copies are paced to; 0: none
+  // Slots and resident layers have room for the host's rows too, which passes may ask for (begin_pass). Not
+  // where the device shares host memory: its kernels read those rows at home.
+  bool whole_layers = false;
   // Overwrites a slot with 0xff (NaN in every float format) as soon as its layer is computed, so that reading
   // it without waiting for the next copy shows.
   bool poison_released_slots = false;
@@ -70,6 +77,9 @@ class LayerStreamer {
   static size_t arena_bytes(const StoreLayout& layout, const StreamerOptions& options,
                             bool residents_at_home);
 
+  // Layers leased from now on have the host's rows on the device, too, or need not. No lease is held. Without
+  // whole_layers it makes no difference.
+  void begin_pass(bool whole);
   // Starts copying `layer`, unless it is there already or every slot holds a layer that is needed sooner.
   void prefetch(int64_t layer);
   // The compute stream waits until the layer is there; the layers after it start to be fetched. Fewer leases
@@ -89,13 +99,17 @@ class LayerStreamer {
   struct Slot {
     std::byte* data = nullptr;
     int64_t layer = -1;  // what it holds or is being filled with
+    bool whole = false;  // with the host's rows
     bool leased = false;
     std::unique_ptr<Event> copied;
     std::unique_ptr<Event> computed;
   };
   class Notice;
   void copy_resident_layers(DeviceArena& arena);
-  void bring(int64_t layer, std::byte* data);
+  size_t held_bytes(int64_t layer, bool whole) const;
+  void bring(int64_t layer, std::byte* data, size_t begin, size_t end);
+  void bring_rest(Slot* slot);
+  LayerLease::Bases bases(int64_t layer, const std::byte* device_base, bool whole) const;
   void await_copies();
   int slot_of(int64_t layer) const;  // -1: in none
   int64_t distance(int64_t layer) const;
@@ -109,12 +123,14 @@ class LayerStreamer {
   const WeightStore& store_;
   Stream& copy_;
   StreamerOptions options_;
+  bool shares_;                                  // the device reads host memory in place
   std::vector<const std::byte*> resident_base_;  // [layers]; null for streamed ones
   std::vector<int64_t> streamed_;                // layers, ascending
   std::vector<int64_t> order_;                   // [layers]: index in streamed_, -1 for resident ones
   std::vector<Slot> slots_;
   size_t slot_bytes_ = 0;
   int64_t cursor_ = 0;  // index in streamed_ of the next layer to be leased
+  bool whole_ = false;  // of the layers that are fetched
   bool copying_ = false;
   std::exception_ptr release_error_;  // of the first release that failed since reset()
   uint64_t bytes_copied_ = 0;

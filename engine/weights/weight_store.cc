@@ -225,19 +225,25 @@ void WeightStore::pack_layer(int64_t layer, std::byte* blob) const {
 }
 
 PackedMatrix WeightStore::embedding() const {
-  return split_matrix(layout_.embedding.places.front(), embedding_.data(), embedding_.data()).device;
+  return split_matrix(layout_.embedding.places.front(), embedding_.data(), embedding_.data(), nullptr).device;
 }
 
 PackedMatrix WeightStore::lm_head() const {
   if (layout_.lm_head.places.empty()) return embedding();
-  return split_matrix(layout_.lm_head.places.front(), lm_head_.data(), lm_head_.data()).device;
+  return split_matrix(layout_.lm_head.places.front(), lm_head_.data(), lm_head_.data(), nullptr).device;
 }
 
 const float* WeightStore::final_norm() const { return final_norm_.as<const float>(); }
 
-SplitMatrix split_matrix(const WeightPlace& place, const std::byte* device_base, const std::byte* home) {
-  return {.device = {place.format, place.device_rows, place.cols, device_base + place.device_offset},
-          .host = {place.format, place.rows - place.device_rows, place.cols, home + place.host_offset}};
+SplitMatrix split_matrix(const WeightPlace& place, const std::byte* device_base, const std::byte* home,
+                         const std::byte* rest_base) {
+  const int64_t others = place.rows - place.device_rows;
+  SplitMatrix matrix{
+      .device = {place.format, place.device_rows, place.cols, device_base + place.device_offset},
+      .host = {place.format, others, place.cols, home + place.host_offset},
+      .rest = {}};
+  if (rest_base != nullptr) matrix.rest = {place.format, others, place.cols, rest_base + place.host_offset};
+  return matrix;
 }
 
 }  // namespace ete

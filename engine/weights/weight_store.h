@@ -13,10 +13,13 @@
 
 namespace ete {
 
-// A matrix as a pass sees it: rows [0, device.rows) where kernels of the device read them, the rest at home.
+// A matrix as a pass sees it: rows [0, device.rows) where kernels of the device read them, the others at
+// home.
 struct SplitMatrix {
   PackedMatrix device;  // [device.rows, cols]; rows may be 0
   PackedMatrix host;    // [rows - device.rows, cols]; rows may be 0; always in host memory
+  PackedMatrix
+      rest;  // host's rows where kernels of the device read them; rows are 0 where they are not there
 };
 
 // How far the kept form of a tensor is from the file's.
@@ -77,7 +80,9 @@ class WeightStore {
   std::vector<RepackError> repack_errors_;
 };
 
-// The parts of a placed matrix, given where the device's part and the home blob begin.
-SplitMatrix split_matrix(const WeightPlace& place, const std::byte* device_base, const std::byte* home);
+// The parts of a placed matrix, given where the device's part, the home blob, and the blob whose host's rows
+// the device reads (null: none) begin.
+SplitMatrix split_matrix(const WeightPlace& place, const std::byte* device_base, const std::byte* home,
+                         const std::byte* rest_base);
 
 }  // namespace ete

@@ -20,6 +20,7 @@ Plan streaming_plan() {
   plan.context = 4096;
   plan.resident_bytes = 1000;
   plan.streamed_bytes_per_pass = 7000;
+  plan.prompt_streamed_bytes_per_pass = 7000;
   plan.lm_head_bytes = 500;
   plan.kv_bytes_per_token = 10;
   plan.weights_per_row = 8000;

@@ -59,15 +59,15 @@ class Runner {
     return buffer;
   }
   template <typename T>
-  Buffer upload(const T* values, size_t count) {
-    Buffer buffer = device_->allocate(count * sizeof(T), MemorySpace::device);
+  Buffer upload(const T* values, size_t count, MemorySpace space = MemorySpace::device) {
+    Buffer buffer = device_->allocate(count * sizeof(T), space);
     device_->copy_async(*stream_, buffer.data(), values, count * sizeof(T));
     finish();
     return buffer;
   }
   template <typename T>
-  Buffer upload(const std::vector<T>& values) {
-    return upload(values.data(), values.size());
+  Buffer upload(const std::vector<T>& values, MemorySpace space = MemorySpace::device) {
+    return upload(values.data(), values.size(), space);
   }
   template <typename T = float>
   std::vector<T> download(const Buffer& buffer) {

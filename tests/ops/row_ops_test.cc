@@ -1,4 +1,4 @@
-// embed, rms_norm, rope, kv_append, gated_activation, gather_rows: each row by itself.
+// embed, rms_norm, rope, kv_append, gated_activation, copy_rows, gather_rows: each row by itself.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -328,6 +328,43 @@ TEST_P(RowOpsTest, GatherRowsPicksRows) {
   for (size_t i = 0; i < 3; ++i) {
     for (size_t col = 0; col < 30; ++col) {
       ASSERT_EQ(result[i * 30 + col], col < 25 ? x[rows[i] * 40 + col] : 0.0f);
+    }
+  }
+}
+
+// More blocks than one launch of any device takes, with every combination of bias and residual.
+TEST_P(RowOpsTest, CopyRowsAddsWhatItIsAskedToAndLeavesTheRest) {
+  constexpr size_t kRows = 5;
+  constexpr size_t kBlocks = 6;
+  constexpr size_t kWidth = 300;  // of a row of y, 50 a block
+  Runner run = runner();
+  const std::vector<float> x = random_floats(kRows * kWidth, 21);
+  const std::vector<float> before = random_floats(kRows * kWidth, 22);
+  const std::vector<float> bias = random_floats(kWidth, 23);
+  const Buffer bias_there = run.upload(bias);
+  const auto columns = [](size_t block) { return 33 + block; };
+  for (const MemorySpace space : {MemorySpace::device, MemorySpace::host}) {
+    const Buffer x_there = run.upload(x, space);
+    const Buffer y_there = run.upload(before, space);
+    std::vector<RowsCopy> copies;
+    for (size_t block = 0; block < kBlocks; ++block) {
+      const auto at = static_cast<ptrdiff_t>(50 * block);
+      copies.push_back({.x = x_there.as<float>() + at,
+                        .x_stride = kWidth,
+                        .y = y_there.as<float>() + at,
+                        .y_stride = kWidth,
+                        .n = static_cast<int64_t>(columns(block)),
+                        .bias = block % 2 == 0 ? bias_there.as<float>() + at : nullptr,
+                        .add_to_y = block >= 3});
+    }
+    run.ops().copy_rows(run.stream(), kRows, copies);
+    const std::vector<float> y = run.download(y_there);
+    for (size_t i = 0; i < y.size(); ++i) {
+      const size_t column = i % kWidth;
+      const size_t block = column / 50;
+      float expected = block % 2 == 0 ? x[i] + bias[column] : x[i];
+      if (block >= 3) expected = before[i] + expected;
+      ASSERT_EQ(y[i], column % 50 < columns(block) ? expected : before[i]) << i;
     }
   }
 }

@@ -47,6 +47,7 @@ struct Setup {
   std::string weights = "auto";
   bool in_brief = false;  // what does not depend on the model's kind is not tried again in full
   std::string device = "cpu";
+  double host_share = 0;  // of a device with memory of its own: there it is a part of the numeric path
 };
 void PrintTo(const Setup& setup, std::ostream* out) { *out << setup.name; }
 
@@ -64,6 +65,7 @@ class BitIdentityTest : public testing::TestWithParam<Setup> {
     options.math = GetParam().math;
     options.weights = GetParam().weights;
     options.kv_type = "f16";
+    options.host_share = GetParam().host_share;
     return options;
   }
 
@@ -135,6 +137,7 @@ TEST_P(BitIdentityTest, AcrossResidencyAndSlots) {
 
 TEST_P(BitIdentityTest, LayersReadFromTheFile) {
   if (options().weights != "auto") GTEST_SKIP() << "layers are read as the file holds them";
+  if (options().host_share > 0) GTEST_SKIP() << "layers of a file have no rows at home";
   for (const int64_t resident : some_of<int64_t>({0, 1, -1})) {
     SCOPED_TRACE(resident);
     EngineOptions in_file = with_residency(options(), resident, 2);
@@ -165,7 +168,7 @@ TEST_P(BitIdentityTest, LongKvOnTheHost) {
   }
 }
 
-// Host threads compute rows beside no device with memory of its own yet.
+// Where the same kernels compute the host's rows and the others, which is which makes no difference.
 class HostShareTest : public BitIdentityTest {};
 
 TEST_P(HostShareTest, AcrossHostShares) {
@@ -174,6 +177,19 @@ TEST_P(HostShareTest, AcrossHostShares) {
     EngineOptions shared = with_residency(options(), 1, 2);
     shared.host_share = share;
     expect_same(shared, {.poison_released_slots = true});
+  }
+}
+
+// On a GPU, the host's rows of decode rows are other sums; rows of prompts are the device's alone.
+class PromptRowsTest : public BitIdentityTest {};
+
+TEST_P(PromptRowsTest, AreThoseWithoutAShare) {
+  for (const double share : {0.0, 1.0}) {
+    EngineOptions other = with_residency(options(), 1, 2);
+    other.host_share = share;
+    const Rows rows = run_session(*load(other));
+    const auto prompt = [](const Rows& all) { return Rows(all.begin(), all.begin() + kPromptLength); };
+    EXPECT_EQ(first_different(prompt(rows), prompt(reference_)), -1) << share;
   }
 }
 
@@ -241,10 +257,43 @@ const Setup kElsewhere[] = {
      .in_brief = true,
      .device = "cuda:0"},
 };
+const Setup kShared[] = {
+    {.name = "mixed_share", .kernels = "plain", .device = "mixed", .host_share = 0.5},
+    {.name = "mixed_hybrid_share",
+     .kernels = "plain",
+     .model = "qwen3_5",
+     .in_brief = true,
+     .device = "mixed",
+     .host_share = 0.5},
+    {.name = "cuda_share", .kernels = "plain", .device = "cuda:0", .host_share = 0.5},
+    {.name = "cuda_biases_share",
+     .kernels = "plain",
+     .model = "qwen2",
+     .in_brief = true,
+     .device = "cuda:0",
+     .host_share = 0.25},
+    {.name = "cuda_mma_w8_share",
+     .kernels = "mma",
+     .math = "fast",
+     .weights = "w8",
+     .device = "cuda:0",
+     .host_share = 0.5},
+    {.name = "cuda_mma_w4_share",
+     .kernels = "mma",
+     .math = "fast",
+     .weights = "w4",
+     .in_brief = true,
+     .device = "cuda:0",
+     .host_share = 0.5},
+};
 const auto kNameOfParam = [](const auto& info) { return info.param.name; };
 INSTANTIATE_TEST_SUITE_P(Cpu, HostShareTest, testing::ValuesIn(kOnCpu), kNameOfParam);
 INSTANTIATE_TEST_SUITE_P(Cpu, BitIdentityTest, testing::ValuesIn(kOnCpu), kNameOfParam);
 INSTANTIATE_TEST_SUITE_P(Elsewhere, BitIdentityTest, testing::ValuesIn(kElsewhere), kNameOfParam);
+INSTANTIATE_TEST_SUITE_P(Elsewhere, HostShareTest, testing::ValuesIn(kElsewhere, kElsewhere + 2),
+                         kNameOfParam);  // the detached ones
+INSTANTIATE_TEST_SUITE_P(Shared, BitIdentityTest, testing::ValuesIn(kShared), kNameOfParam);
+INSTANTIATE_TEST_SUITE_P(Shared, PromptRowsTest, testing::ValuesIn(kShared), kNameOfParam);
 
 }  // namespace
 }  // namespace ete::test

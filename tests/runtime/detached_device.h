@@ -7,6 +7,18 @@
 
 namespace ete::test {
 
+// CPU ops in the part of a device's, whose host threads multiply by kernels of another family, as those
+// beside a GPU do: which rows they compute shows in the bits.
+class DetachedOps final : public CpuOps {
+ public:
+  DetachedOps(Device& device, ThreadPool& pool, KernelFamily family, KernelFamily host_family)
+      : CpuOps(device, pool, {.family = family}), host_products_(device, pool, {.family = host_family}) {}
+  Ops& host_products() override { return host_products_; }
+
+ private:
+  CpuOps host_products_;
+};
+
 // The CPU device in the part of one with memory of its own: everything that a pass of such a device does
 // runs, and is tested, without a GPU.
 class DetachedDevice final : public Device {
@@ -37,8 +49,8 @@ class DetachedDevice final : public Device {
   size_t allocated_bytes() const override { return cpu_.allocated_bytes(); }
 
   // The plain family: it takes a row's pages in parts.
-  std::unique_ptr<Ops> make_plain_ops() {
-    return std::make_unique<CpuOps>(cpu_, cpu_.pool(), OpsOptions{.family = KernelFamily::plain});
+  std::unique_ptr<Ops> make_plain_ops(KernelFamily host_family = KernelFamily::plain) {
+    return std::make_unique<DetachedOps>(cpu_, cpu_.pool(), KernelFamily::plain, host_family);
   }
 
  private:

@@ -44,11 +44,12 @@ EngineOptions exact_options(const std::string& model, const std::string& device)
 }
 
 PreparedModel prepare(const EngineOptions& options) {
-  if (options.device != "detached") return prepare_model(options);
+  if (!is_detached(options.device)) return prepare_model(options);
   EngineOptions on_cpu = options;
   on_cpu.device = "cpu";
   auto device = std::make_unique<DetachedDevice>(options.threads);
-  auto ops = device->make_plain_ops();
+  auto ops =
+      device->make_plain_ops(options.device == "mixed" ? KernelFamily::automatic : KernelFamily::plain);
   return prepare_model(on_cpu, std::move(device), std::move(ops));
 }
 

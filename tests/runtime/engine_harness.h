@@ -28,22 +28,30 @@ std::string model_path(const std::string& model);
 // Exact math and a KV cache of f32: what goldens are judged by.
 EngineOptions exact_options(const std::string& model, const std::string& device = "cpu");
 
-// Options of a path's device, or of "detached".
+// Options of a path's device, or of one of detached_device.h.
 PreparedModel prepare(const EngineOptions& options);
 std::unique_ptr<Engine> load(const EngineOptions& options, const EngineTuning& tuning = {});
 
 EngineOptions with_residency(EngineOptions options, int64_t resident_layers, int slots);
 
-// Where a test runs and by which kernels. "detached": detached_device.h.
+// "detached", or "mixed", on which host threads multiply by the processor's best kernels: detached_device.h.
+inline bool is_detached(const std::string& device) { return device == "detached" || device == "mixed"; }
+
+// Where a test runs and by which kernels.
 struct Path {
   std::string device;
   std::string kernels;
+  double host_share = 0;
 };
 // Empty: the device works here.
 inline std::string why_skipped(const Path& path) {
-  return path.device == "detached" ? "" : why_absent(path.device);
+  return is_detached(path.device) ? "" : why_absent(path.device);
 }
-inline std::string name_of_path(const Path& path) { return kind_of(path.device) + "_" + path.kernels; }
+inline std::string name_of_path(const Path& path) {
+  const std::string name = kind_of(path.device) + "_" + path.kernels;
+  const int percent = static_cast<int>(100 * path.host_share);
+  return percent > 0 ? name + "_share" + std::to_string(percent) : name;
+}
 
 using Rows = std::vector<std::vector<float>>;  // [rows][vocab]
 

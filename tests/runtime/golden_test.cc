@@ -32,6 +32,7 @@ class GoldenTest : public testing::TestWithParam<std::tuple<std::string, Path>> 
     const Path& path = std::get<1>(GetParam());
     EngineOptions options = exact_options(model(), path.device);
     options.kernels = path.kernels;
+    options.host_share = path.host_share;
     return options;
   }
 
@@ -143,6 +144,14 @@ INSTANTIATE_TEST_SUITE_P(
                      testing::Values(Path{"cpu", "plain"}, Path{"cpu", "auto"}, Path{"detached", "plain"},
                                      Path{"cuda:0", "plain"})),
     kNameOfParam);
+// Decode rows, rows of prompts, and both through layers that stream.
+INSTANTIATE_TEST_SUITE_P(HostShares, GoldenTest,
+                         testing::Combine(testing::Values("llama_gqa", "qwen2", "qwen3", "mistral_swa",
+                                                          "gemma3", "llama_gqa_w8a16"),
+                                          testing::Values(Path{"mixed", "plain", 0.5},
+                                                          Path{"cuda:0", "plain", 0.25},
+                                                          Path{"cuda:0", "plain", 0.5})),
+                         kNameOfParam);
 
 }  // namespace
 }  // namespace ete::test

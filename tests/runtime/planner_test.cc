@@ -213,16 +213,27 @@ TEST(PlannerOfOwnMemory, WhatDoesNotFitStaysOnTheHost) {
   EXPECT_LE(streamed.peak_device_bytes, own.vram_budget);
 }
 
-TEST(PlannerOfOwnMemory, HostShareIsRefused) {
-  EngineOptions own = detached();
+// A part of the numeric path, so the plan says it beside the kernels; slots hold whole layers, since rows of
+// prompts take the host's rows from there.
+TEST(PlannerOfOwnMemory, HostShareIsPrinted) {
+  EngineOptions own = with_residency(detached(), 1, 2);
+  const PreparedModel without = prepare(own);
   own.host_share = 0.5;
-  try {
-    prepare(own);
-    FAIL() << "accepted";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::unsupported);
-    EXPECT_THAT(error.what(), HasSubstr("--host-share: '0.5"));
-  }
+  const PreparedModel prepared = prepare(own);
+  const Plan& plan = prepared.planned.plan;
+  const Plan& whole = without.planned.plan;
+  EXPECT_EQ(plan.host_share, 0.5);
+  EXPECT_THAT(plan.kernels, HasSubstr("; host rows (decode): exact, plain"));
+  EXPECT_THAT(plan.to_text(), HasSubstr("host share          0.5 of each matrix's rows"));
+  EXPECT_EQ(nlohmann::json::parse(plan.to_json()).at("host_share").get<double>(), 0.5);
+  EXPECT_THAT(plan.notes, Contains(HasSubstr("--host-share holds for resident layers, too")));
+  EXPECT_LT(plan.streamed_bytes_per_pass, whole.streamed_bytes_per_pass * 6 / 10);
+  EXPECT_EQ(plan.prompt_streamed_bytes_per_pass, whole.streamed_bytes_per_pass);
+  EXPECT_EQ(plan.resident_bytes, whole.resident_bytes);
+  EXPECT_EQ(prepared.planned.placement.arena_bytes, without.planned.placement.arena_bytes);
+  EXPECT_EQ(plan.peak_host_bytes - whole.peak_host_bytes, prepared.planned.placement.host_rows->host_bytes());
+  EXPECT_EQ(whole.host_share, 0);
+  EXPECT_THAT(whole.kernels, testing::Not(HasSubstr("host rows")));
 }
 
 TEST(Planner, AChunkIsRoundedUpAndTheNoteSaysSo) {
@@ -238,7 +249,11 @@ TEST(Planner, AChunkIsRoundedUpAndTheNoteSaysSo) {
 TEST(Planner, AutomaticHostShareSaysWhy) {
   EngineOptions shared = options();
   shared.host_share = -1;
-  EXPECT_THAT(Engine::plan_only(shared).notes, testing::Contains(HasSubstr("--host-share auto: 0, since")));
+  EXPECT_THAT(Engine::plan_only(shared).notes,
+              testing::Contains("--host-share auto: 0, since every layer is resident"));
+  shared.home = "mmap";
+  EXPECT_THAT(Engine::plan_only(shared).notes,
+              testing::Contains("--host-share auto: 0, since layers stay in the file"));
 }
 
 TEST(Planner, FastMathStatesItsTolerance) {

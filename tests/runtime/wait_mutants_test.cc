@@ -22,12 +22,14 @@ std::vector<int32_t> some_ids(int64_t count, int32_t seed) {
   return ids;
 }
 
-// Everything that streams: layers through two slots, KV pages one by one through the two halves of a window.
+// Everything that streams: layers through two slots, half of their rows computed at home, KV pages one by one
+// through the two halves of a window.
 EngineOptions streaming(const Path& path) {
   EngineOptions options = with_residency(exact_options("llama_gqa", path.device), 0, 2);
   options.kernels = path.kernels;
   options.kv = "host";
   options.chunk = 512;
+  options.host_share = 0.5;
   return options;
 }
 
@@ -78,8 +80,9 @@ TEST_P(WaitMutants, BreakBits) {
 const NamedKind kKinds[] = {
     {"copied", {"ete copy in", "ete compute"}},        {"computed", {"ete compute", "ete copy in"}},
     {"kv_copied", {"ete kv in", "ete compute"}},       {"kv_computed", {"ete compute", "ete kv in"}},
-    {"rows_ready", {"ete compute", "ete write back"}}, {"rows_home", {"ete write back", "ete compute"}}};
-const Path kPaths[] = {{"detached", "plain"}, {"cuda:0", "plain"}};
+    {"rows_ready", {"ete compute", "ete write back"}}, {"rows_home", {"ete write back", "ete compute"}},
+    {"x_home", {"ete compute", "ete host rows"}},      {"y_home", {"ete host rows", "ete compute"}}};
+const Path kPaths[] = {{"mixed", "plain"}, {"cuda:0", "plain"}};
 
 INSTANTIATE_TEST_SUITE_P(Kinds, WaitMutants,
                          testing::Combine(testing::ValuesIn(kKinds), testing::ValuesIn(kPaths)),

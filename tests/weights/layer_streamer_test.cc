@@ -8,6 +8,7 @@
 #include "engine/base/error.h"
 #include "engine/device/cpu/thread_pool.h"
 #include "engine/weights/layer_streamer.h"
+#include "tests/runtime/detached_device.h"
 
 // Home, packing and streaming of a made-up model: layers of one matrix and one vector.
 
@@ -159,7 +160,7 @@ TEST_F(StreamerTest, PermutedRowsAreRestored) {
                         .permuted_heads = 2}};
   const WeightStore store(*device_, source_, weights, lay_out(weights, {0.0}), pool_, {});
   const SplitMatrix q =
-      split_matrix(store.layer_layout(0).places[0], store.layer_home(0), store.layer_home(0));
+      split_matrix(store.layer_layout(0).places[0], store.layer_home(0), store.layer_home(0), nullptr);
   const std::vector<int64_t> file_rows = {0, 2, 1, 3, 4, 6, 5, 7};
   std::vector<float> row(kCols);
   for (int64_t r = 0; r < 8; ++r) {
@@ -287,6 +288,79 @@ TEST_F(StreamerTest, LeasedSlotIsNotOverwritten) {
   });
   compute_->synchronize();
   EXPECT_THROW(streamer.acquire(3, *compute_), Error);
+}
+
+// Beside a device with memory of its own, the host's rows are in the slot too in the passes that ask for
+// them, the layers that were fetched before such a pass began included.
+class WholeLayersTest : public StreamerTest {
+ protected:
+  WholeLayersTest() {
+    device_ = std::make_unique<test::DetachedDevice>(1);
+    compute_ = device_->create_stream("compute");
+    copy_ = device_->create_stream("copy");
+  }
+
+  void expect_rest(const LayerLease& lease, int64_t layer, bool whole) const {
+    expect_layer(lease, layer);
+    const SplitMatrix w = lease.matrix(0);
+    ASSERT_EQ(w.rest.rows, whole ? w.host.rows : 0);
+    std::vector<float> row(kCols);
+    for (int64_t r = 0; r < w.rest.rows; ++r) {
+      unpack_row(w.rest, r, row.data());
+      ASSERT_EQ(row[3], source_.value(std::string("layer").append(std::to_string(layer)) + ".w",
+                                      (w.device.rows + r) * kCols + 3))
+          << layer << " " << r;
+    }
+  }
+};
+
+TEST_F(WholeLayersTest, ArriveInPassesThatAskForThem) {
+  for (const double share : {0.5, 1.0}) {
+    const auto store = make_store(share);
+    for (const int slots : {2, 4}) {
+      SCOPED_TRACE(testing::Message() << slots << " slots, host share " << share);
+      const StreamerOptions options{.resident = {false, true, false, false, false},
+                                    .slots = slots,
+                                    .whole_layers = true,
+                                    .poison_released_slots = true};
+      DeviceArena arena(*device_, LayerStreamer::arena_bytes(store->layout(), options, false),
+                        ArenaMode::separate);
+      LayerStreamer streamer(*device_, *store, arena, *copy_, options);
+      for (const bool whole : {false, true, true, false, true}) {
+        streamer.begin_pass(whole);
+        for (int64_t layer = 0; layer < kLayers; ++layer) {
+          const LayerLease lease = streamer.acquire(layer, *compute_);
+          const SplitMatrix w = lease.matrix(0);
+          EXPECT_TRUE(!whole || w.rest.rows == w.host.rows);
+          const bool there = w.rest.rows > 0;
+          device_->host_async(*compute_, [&, layer] { expect_rest(lease, layer, there); });
+          compute_->synchronize();
+        }
+      }
+      arena.check();
+    }
+  }
+}
+
+// Once a pass needs them no more, they are not copied.
+TEST_F(WholeLayersTest, TheHostsRowsStayAtHomeOtherwise) {
+  const auto store = make_store(0.5);
+  const StreamerOptions options{
+      .resident = std::vector<bool>(kLayers, false), .slots = 2, .whole_layers = true};
+  DeviceArena arena(*device_, LayerStreamer::arena_bytes(store->layout(), options, false));
+  LayerStreamer streamer(*device_, *store, arena, *copy_, options);
+  const auto pass = [&](bool whole) {
+    streamer.begin_pass(whole);
+    for (int64_t i = 0; i < kLayers; ++i) streamer.acquire(i, *compute_);
+    compute_->synchronize();
+    return streamer.bytes_copied();
+  };
+  const BlobLayout& layer = store->layer_layout(0);
+  const uint64_t begin = pass(false);
+  EXPECT_EQ(pass(false) - begin, uint64_t{kLayers} * layer.device_bytes);
+  const uint64_t before = streamer.bytes_copied();
+  // The rest of the two layers that are there, then the others and the next pass's first two.
+  EXPECT_EQ(pass(true) - before, 2 * (layer.bytes - layer.device_bytes) + uint64_t{kLayers} * layer.bytes);
 }
 
 // A device that refuses a number of copies at the call, as one does that has stopped working.

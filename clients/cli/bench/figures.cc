@@ -80,7 +80,8 @@ Floor decode_floor(const Plan& plan, const Ceilings& ceilings, int sessions, int
 Floor prefill_floor(const Plan& plan, const Ceilings& ceilings, int64_t length) {
   const auto passes = static_cast<double>((length + plan.chunk - 1) / plan.chunk);
   Floor floor{1e-9, "nothing"};
-  raise(floor, seconds_for(passes * static_cast<double>(plan.streamed_bytes_per_pass), ceilings.link_in),
+  raise(floor,
+        seconds_for(passes * static_cast<double>(plan.prompt_streamed_bytes_per_pass), ceilings.link_in),
         "link");
   raise(
       floor,

@@ -125,6 +125,19 @@ class Memory {
     std::lock_guard lock(mutex_);
     kept_[{space, bytes}].push_back(data);
   }
+  // False: there was nothing to give.
+  bool give_back() {
+    std::lock_guard lock(mutex_);
+    bool any = false;
+    for (const auto& [key, blocks] : kept_) {
+      for (void* block : blocks) {
+        (void)(key.first == MemorySpace::host ? cudaFreeHost(block) : cudaFree(block));
+        any = true;
+      }
+    }
+    kept_.clear();
+    return any;
+  }
   size_t device_bytes() const { return device_bytes_; }
 
  private:
@@ -142,19 +155,6 @@ class Memory {
     const cudaError_t result = cudaMalloc(data, bytes);
     if (result == cudaSuccess) device_bytes_ += bytes;
     return result;
-  }
-  // False: there was nothing to give.
-  bool give_back() {
-    std::lock_guard lock(mutex_);
-    bool any = false;
-    for (const auto& [key, blocks] : kept_) {
-      for (void* block : blocks) {
-        (void)(key.first == MemorySpace::host ? cudaFreeHost(block) : cudaFree(block));
-        any = true;
-      }
-    }
-    kept_.clear();
-    return any;
   }
 
   std::atomic<size_t> device_bytes_{0};  // handed out
@@ -227,6 +227,8 @@ class CudaDevice final : public Device {
   std::unique_ptr<LinkPacer> create_pacer(uint64_t bytes_per_second) override {
     return make_cuda_pacer(*this, bytes_per_second);
   }
+
+  void trim() override { (void)memory_->give_back(); }
 
   size_t allocated_bytes() const override { return memory_->device_bytes(); }
 

@@ -78,6 +78,11 @@ void CpuOps::reduce_logits(Stream& stream, const float* logits, int64_t stride, 
                      });
 }
 
+void CpuOps::copy_rows(Stream& stream, int64_t m, std::vector<RowsCopy> copies) {
+  check_copy_rows(m, copies);
+  device_.host_async(stream, [this, m, copies = std::move(copies)] { copy_rows_cpu(context_, m, copies); });
+}
+
 void CpuOps::gather_rows(Stream& stream, const float* x, int64_t x_stride, std::vector<int64_t> rows,
                          int64_t n, float* y, int64_t y_stride) {
   device_.host_async(stream, [this, args = GatherRowsArgs{x, x_stride, std::move(rows), n, y, y_stride}] {

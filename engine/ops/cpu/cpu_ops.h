@@ -10,12 +10,13 @@ namespace ete {
 // Ops of host threads: checks the arguments on the caller's thread (Error names what is wrong), then runs the
 // op when the stream of `device` reaches it, on the pool. Device and pool outlive it; it outlives the work
 // that it has submitted.
-class CpuOps final : public Ops {
+class CpuOps : public Ops {
  public:
   CpuOps(Device& device, ThreadPool& pool, const OpsOptions& options);
 
   std::string describe() const override;
   Ops& host_ops() override { return *this; }
+  Ops& host_products() override { return *this; }
   void embed(Stream& stream, const PackedMatrix& table, std::vector<int32_t> ids, float scale, float* y,
              int64_t y_stride) override;
   void rms_norm(Stream& stream, const RmsNormArgs& args) override;
@@ -29,6 +30,7 @@ class CpuOps final : public Ops {
   void delta_net(Stream& stream, RowKind kind, const DeltaNetArgs& args) override;
   void reduce_logits(Stream& stream, const float* logits, int64_t stride, int64_t vocab,
                      std::vector<LogitsWanted> wanted, std::vector<LogitsRow*> results) override;
+  void copy_rows(Stream& stream, int64_t m, std::vector<RowsCopy> copies) override;
   void gather_rows(Stream& stream, const float* x, int64_t x_stride, std::vector<int64_t> rows, int64_t n,
                    float* y, int64_t y_stride) override;
 

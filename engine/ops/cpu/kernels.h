@@ -82,6 +82,8 @@ void gated_activation_cpu(const CpuContext& context, const GatedActivationArgs& 
 void reduce_logits_cpu(const CpuContext& context, const float* logits, int64_t stride, int64_t vocab,
                        std::span<const LogitsWanted> wanted, std::span<LogitsRow* const> results);
 
+void copy_rows_cpu(const CpuContext& context, int64_t m, std::span<const RowsCopy> copies);
+
 struct GatherRowsArgs {
   const float* x = nullptr;  // [?, x_stride]
   int64_t x_stride = 0;

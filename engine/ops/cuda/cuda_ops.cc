@@ -30,7 +30,8 @@ class CudaOps final : public Ops {
         family_(family_for(device.info(), options)),
         ring_(device),
         pool_(options.host_threads),
-        host_(device, pool_, {}) {}
+        host_(device, pool_, {}),
+        host_products_(device, pool_, {.math = options.math}) {}
 
   std::string describe() const override {
     if (family_ == KernelFamily::plain) return "exact, plain (decode, prefill)";
@@ -54,6 +55,7 @@ class CudaOps final : public Ops {
     workspace_size_ = bytes;
   }
   Ops& host_ops() override { return host_; }
+  Ops& host_products() override { return host_products_; }
 
   void embed(Stream& stream, const PackedMatrix& table, std::vector<int32_t> ids, float scale, float* y,
              int64_t y_stride) override {
@@ -108,6 +110,11 @@ class CudaOps final : public Ops {
   void reduce_logits(Stream& stream, const float* logits, int64_t stride, int64_t vocab,
                      std::vector<LogitsWanted> wanted, std::vector<LogitsRow*> results) override;
 
+  void copy_rows(Stream& stream, int64_t m, std::vector<RowsCopy> copies) override {
+    check_copy_rows(m, copies);
+    if (m > 0) cuda::launch_copy_rows(cuda_stream_of(stream), m, copies);
+  }
+
   void gather_rows(Stream& stream, const float* x, int64_t x_stride, std::vector<int64_t> rows, int64_t n,
                    float* y, int64_t y_stride) override {
     if (rows.empty()) return;
@@ -131,6 +138,7 @@ class CudaOps final : public Ops {
   ArgumentRing ring_;
   ThreadPool pool_;
   CpuOps host_;
+  CpuOps host_products_;
   Buffer logits_;  // pinned
   Buffer own_workspace_;
   std::byte* workspace_ = nullptr;

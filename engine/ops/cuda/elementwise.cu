@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <span>
+
 #include "engine/device/cuda/cuda_check.h"
 #include "engine/ops/cuda/kernels.h"
 #include "engine/ops/cuda/packed_load.cuh"
@@ -51,6 +54,22 @@ __global__ void gather_rows_kernel(const float* x, int64_t x_stride, const int64
                                    int64_t y_stride) {
   const int64_t column = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (column < n) y[blockIdx.y * y_stride + column] = x[rows[blockIdx.y] * x_stride + column];
+}
+
+constexpr int kBlocksOfRows = 4;
+struct RowsCopies {
+  RowsCopy copy[kBlocksOfRows];
+};
+
+// Accesses side by side in a warp, so that they cross the link in whole lines where one side is host memory.
+__global__ void copy_rows_kernel(RowsCopies copies) {
+  const RowsCopy& copy = copies.copy[blockIdx.z];
+  const int64_t column = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (column >= copy.n) return;
+  float value = copy.x[blockIdx.y * copy.x_stride + column];
+  if (copy.bias != nullptr) value += copy.bias[column];
+  float& y = copy.y[blockIdx.y * copy.y_stride + column];
+  y = copy.add_to_y ? y + value : value;
 }
 
 // A thread turns pair i of every head of a row: the angle's sine and cosine are shared. The angle is rounded
@@ -122,6 +141,22 @@ void launch_gated_activation(cudaStream_t stream, Activation act, const float* g
   const dim3 grid(blocks_for(n), static_cast<unsigned>(m));
   gated_activation_kernel<<<grid, kThreads, 0, stream>>>(act, gate, up, y, n, stride);
   CUDA_CHECK(cudaGetLastError());
+}
+
+void launch_copy_rows(cudaStream_t stream, int64_t m, std::span<const RowsCopy> copies) {
+  for (size_t first = 0; first < copies.size(); first += kBlocksOfRows) {
+    const std::span<const RowsCopy> part =
+        copies.subspan(first, std::min<size_t>(kBlocksOfRows, copies.size() - first));
+    RowsCopies blocks;
+    int64_t widest = 1;
+    for (size_t i = 0; i < part.size(); ++i) {
+      blocks.copy[i] = part[i];
+      widest = std::max(widest, part[i].n);
+    }
+    const dim3 grid(blocks_for(widest), static_cast<unsigned>(m), static_cast<unsigned>(part.size()));
+    copy_rows_kernel<<<grid, kThreads, 0, stream>>>(blocks);
+    CUDA_CHECK(cudaGetLastError());
+  }
 }
 
 void launch_gather_rows(cudaStream_t stream, const float* x, int64_t x_stride, const int64_t* rows,

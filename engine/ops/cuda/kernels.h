@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <span>
 
 #include "engine/ops/ops.h"
 
@@ -90,6 +91,7 @@ struct RopeView {
 void launch_rope(cudaStream_t stream, const RopeView& args, const int64_t* positions);
 void launch_gated_activation(cudaStream_t stream, Activation act, const float* gate, const float* up,
                              float* y, int64_t m, int64_t n, int64_t stride);
+void launch_copy_rows(cudaStream_t stream, int64_t m, std::span<const RowsCopy> copies);
 void launch_gather_rows(cudaStream_t stream, const float* x, int64_t x_stride, const int64_t* rows,
                         int64_t count, int64_t n, float* y, int64_t y_stride);
 
