@@ -46,8 +46,8 @@ PreparedModel prepare_model(const EngineOptions& options, std::unique_ptr<Device
                                 .threads = threads_of(options.threads),
                                 .kernels = prepared.ops->describe(),
                                 .host_kernels = prepared.ops->host_ops().describe(),
-                                .workspace_bytes = [&ops = *prepared.ops](int64_t rows, int64_t cols) {
-                                  return ops.workspace_bytes(rows, cols);
+                                .workspace_bytes = [&ops = *prepared.ops](const WorkspaceNeeds& needs) {
+                                  return ops.workspace_bytes(needs);
                                 }});
   return prepared;
 }

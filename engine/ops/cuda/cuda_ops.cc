@@ -10,6 +10,7 @@
 #include "engine/ops/check_args.h"
 #include "engine/ops/cpu/cpu_ops.h"
 #include "engine/ops/cuda/argument_ring.h"
+#include "engine/ops/cuda/decode_batches.h"
 #include "engine/ops/cuda/kernels.h"
 
 namespace ete {
@@ -40,8 +41,9 @@ class CudaOps final : public Ops {
     return rounds +
            "; attention of prefill rows rounds queries and weights to the type of an f16 or bf16 cache";
   }
-  size_t workspace_bytes(int64_t rows, int64_t cols) const override {
-    return fast_ ? cuda::QuantizedRows::bytes_for(rows, cols) : 0;
+  size_t workspace_bytes(const WorkspaceNeeds& needs) const override {
+    const size_t rounded = fast_ ? cuda::QuantizedRows::bytes_for(needs.rows, needs.cols) : 0;
+    return std::max(rounded, decode_scratch_bytes(needs.heads, needs.head_dim, needs.decode_tiles));
   }
   void set_workspace(std::byte* memory, size_t bytes) override {
     workspace_ = memory;
@@ -113,6 +115,15 @@ class CudaOps final : public Ops {
 
   cuda::KvRows kv_rows(Stream& stream, const std::vector<KvSegment>& segments);
   cuda::QueryTiles query_tiles(Stream& stream, const std::vector<KvSegment>& segments, int64_t most_rows);
+
+  void attend_decode(Stream& stream, const cuda::AttentionView& view, const AttentionArgs& args);
+  // Device memory until the next call of any op that takes it.
+  std::byte* workspace(Stream& stream, size_t bytes);
+  // The pages' results in a launch, and the softmax of a row that takes several.
+  static size_t decode_scratch_bytes(int64_t heads, int64_t head_dim, int64_t tiles) {
+    const int64_t at_once = std::min<int64_t>(tiles, cuda::kMostDecodeTiles);
+    return static_cast<size_t>(cuda::decode_scratch_floats(heads, head_dim, at_once + 1)) * sizeof(float);
+  }
 
   cuda::QuantizedRows quantize(Stream& stream, RowKind kind, const cuda::MatmulShape& shape);
 
@@ -196,8 +207,7 @@ void CudaOps::attention(Stream& stream, RowKind kind, const AttentionArgs& args)
                                  .state = args.state};
   const cudaStream_t to = cuda_stream_of(stream);
   if (kind == RowKind::decode) {
-    const cuda::KvRows rows = kv_rows(stream, args.segments);
-    if (rows.count > 0) cuda::launch_attention_decode(to, view, rows);
+    attend_decode(stream, view, args);
     return;
   }
   const bool mma = family_ == KernelFamily::mma && cuda::has_mma_attention(args.kv);
@@ -208,17 +218,40 @@ void CudaOps::attention(Stream& stream, RowKind kind, const AttentionArgs& args)
   launch(to, view, tiles);
 }
 
-// x [m, cols] of the call, rounded, until the next call.
-cuda::QuantizedRows CudaOps::quantize(Stream& stream, RowKind kind, const cuda::MatmulShape& shape) {
-  const size_t bytes = cuda::QuantizedRows::bytes_for(shape.m, shape.cols);
+void CudaOps::attend_decode(Stream& stream, const cuda::AttentionView& view, const AttentionArgs& args) {
+  const auto batches = decode_batches(args, cuda::kMostDecodeTiles);
+  int64_t tiles = 0;
+  for (const cuda::DecodeBatch& batch : batches) tiles = std::max<int64_t>(tiles, batch.tile_count);
+  if (tiles == 0) return;
+  const int64_t dim = args.kv.head_dim;
+  auto* scratch = reinterpret_cast<float*>(workspace(stream, decode_scratch_bytes(args.heads, dim, tiles)));
+  cuda::AttentionView to_fold = view;
+  if (args.state == nullptr) to_fold.state = scratch + cuda::decode_scratch_floats(args.heads, dim, tiles);
+  for (const cuda::DecodeBatch& batch : batches) {
+    cuda::launch_attention_decode(cuda_stream_of(stream), to_fold, batch, scratch);
+  }
+}
+
+std::byte* CudaOps::workspace(Stream& stream, size_t bytes) {
   if (bytes > workspace_size_) {
     stream.synchronize();  // earlier calls may still read what this replaces
     own_workspace_ = device_.allocate(bytes, MemorySpace::device);
     set_workspace(own_workspace_.data(), bytes);
   }
-  const auto rows = cuda::QuantizedRows::at(workspace_, kind, shape.m, shape.cols);
+  return workspace_;
+}
+
+// x [m, cols] of the call, rounded, until the next call.
+cuda::QuantizedRows CudaOps::quantize(Stream& stream, RowKind kind, const cuda::MatmulShape& shape) {
+  std::byte* memory = workspace(stream, cuda::QuantizedRows::bytes_for(shape.m, shape.cols));
+  const auto rows = cuda::QuantizedRows::at(memory, kind, shape.m, shape.cols);
   cuda::launch_quantize(cuda_stream_of(stream), shape, rows);
   return rows;
+}
+
+// x is rounded already where the kernels of a family and kind do not round their single row themselves.
+bool rounds_its_row(KernelFamily family, RowKind kind, int64_t m) {
+  return family == KernelFamily::mma && kind == RowKind::decode && m == 1;
 }
 
 auto integer_products(KernelFamily family, RowKind kind) {
@@ -239,7 +272,7 @@ void CudaOps::matmul(Stream& stream, RowKind kind, const float* x, int64_t x_str
   if (outputs.empty()) return;
   const cuda::MatmulShape shape{.x = x, .x_stride = x_stride, .m = m, .cols = outputs.front().w.cols};
   const auto rounds = [this](WeightFormat format) { return fast_ && cuda::has_integer_products(format); };
-  const bool by_kernel = family_ == KernelFamily::mma && kind == RowKind::decode && cuda::rounds_its_row(m);
+  const bool by_kernel = rounds_its_row(family_, kind, m);
   cuda::QuantizedRows rounded;
   if (!by_kernel && std::any_of(outputs.begin(), outputs.end(),
                                 [&](const MatmulOutput& output) { return rounds(output.w.format); })) {
@@ -264,7 +297,9 @@ void CudaOps::matmul(Stream& stream, RowKind kind, const float* x, int64_t x_str
           .add_to_y = output.add_to_y};
     }
     const cudaStream_t to = cuda_stream_of(stream);
-    if (rounds(format)) {
+    if (rounds(format) && by_kernel) {
+      cuda::launch_matmul_mma_row(to, format, shape, products);
+    } else if (rounds(format)) {
       integer_products(family_, kind)(to, format, rounded, shape, products);
     } else {
       const auto launch = kind == RowKind::decode ? cuda::launch_matmul_decode : cuda::launch_matmul_prefill;

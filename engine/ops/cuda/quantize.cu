@@ -28,11 +28,11 @@ __global__ void __launch_bounds__(kThreads) quantize_kernel(MatmulShape shape, Q
       exists ? four_of(shape.x + row * shape.x_stride, group * 32 + lane * 4, shape.cols) : float4{};
   float absmax = absmax_of(x);
   for (int step = kLanes / 2; step > 0; step /= 2) {
-    absmax = larger_absmax(absmax, __shfl_xor_sync(0xffffffffu, absmax, step));
+    absmax = larger(absmax, __shfl_xor_sync(0xffffffffu, absmax, step));
   }
   const GroupScale scale(absmax);
-  int sum = 0;
-  const uint32_t word = scale.round(x, &sum);
+  const uint32_t word = scale.round(x);
+  int sum = add_bytes(word, 0);
   for (int step = kLanes / 2; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
   if (group >= out.groups) return;
   const int64_t cell = (row / kTile * out.groups + group) * kTile + row % kTile;
