@@ -42,8 +42,8 @@ __device__ inline float activate(Activation act, float x) {
 
 __global__ void gated_activation_kernel(Activation act, const float* gate, const float* up, float* y,
                                         int64_t n, int64_t stride) {
-  wait_for_previous_kernel();
   let_next_kernel_start();
+  wait_for_previous_kernel();
   const int64_t column = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (column >= n) return;
   const int64_t at = blockIdx.y * stride + column;
@@ -59,6 +59,7 @@ __global__ void gather_rows_kernel(const float* x, int64_t x_stride, const int64
 // A thread turns pair i of every head of a row: the angle's sine and cosine are shared. The angle is rounded
 // to float as transformers does; its sine and cosine are those of that float.
 __global__ void rope_kernel(RopeView args, const int64_t* positions) {
+  let_next_kernel_start();
   const int64_t half = args.rotary_dim / 2;
   const int64_t item = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   const bool exists = item < args.m * half;
@@ -69,7 +70,6 @@ __global__ void rope_kernel(RopeView args, const int64_t* positions) {
   const float s = static_cast<float>(sine) * args.amplitude;
   const float c = static_cast<float>(cosine) * args.amplitude;
   wait_for_previous_kernel();
-  let_next_kernel_start();
   if (!exists) return;
   float* x = args.x + row * args.x_stride;
   for (int64_t head = 0; head < args.heads; ++head, x += args.head_dim) {
@@ -83,8 +83,8 @@ __global__ void rope_kernel(RopeView args, const int64_t* positions) {
 // fold pairwise: an order that depends on dim only.
 __global__ void rms_norm_kernel(RmsNormArgs args) {
   __shared__ float sums[kThreads];
-  wait_for_previous_kernel();
   let_next_kernel_start();
+  wait_for_previous_kernel();
   const int64_t row = blockIdx.x / args.heads, head = blockIdx.x % args.heads;
   const float* x = args.x + row * args.x_stride + head * args.dim;
   float* y = args.y + row * args.y_stride + head * args.dim;

@@ -23,7 +23,7 @@ __global__ void kv_append_kernel(KvAppendView args, KvRows rows) {
   std::byte* const* pages = rows.pages + row.pages_begin - row.first_page;
   T* page = reinterpret_cast<T*>(pages[row.position / kKvTile]);
   wait_for_previous_kernel();
-  let_next_kernel_start();
+  let_next_kernel_start();  // not earlier: attention's large blocks would settle on what is free just now
   if (column >= width) return;
   T* k = page + (head * kKvTile + row.position % kKvTile) * args.kv.head_dim + d;
   T* v = k + width * kKvTile;

@@ -61,23 +61,32 @@ struct ReaderOfX {
   const int8_t* q;
   const float* scale;
   const float* sum;
-  int64_t groups;
+  int groups;
   int rows;  // from the lane's on
 
   __device__ ReaderOfX(const QuantizedRows& x, const MatmulShape& shape, int64_t first_tile, int lane)
-      : groups(x.groups) {
+      : groups(static_cast<int>(x.groups)) {
     const int64_t cell = first_tile * x.groups * kTile;
     q = x.q + cell * 32 + lane * 8;
     scale = x.scale + cell + lane % 4 * 2;
     sum = x.sum + cell + lane % 4 * 2;
     rows = static_cast<int>(shape.m - first_tile * kTile) - lane / 4;
   }
-  // By plain loads: the kernel before may write x after this one was launched.
-  __device__ void load(int tile, int64_t group, GroupOfX* out) const {
-    const int64_t cell = (tile * groups + group) * kTile;
-    out->q = tile * kTile < rows ? *reinterpret_cast<const uint2*>(q + cell * 32) : uint2{};
-    out->scale = *reinterpret_cast<const float2*>(scale + cell);
-    if constexpr (Load::kHasMinimum) out->sum = *reinterpret_cast<const float2*>(sum + cell);
+  // Groups [first, first + kCount) of a tile, by plain loads: the kernel before may write x after this one
+  // was launched.
+  template <int kCount, int kTiles>
+  __device__ void load(int tile, int first, GroupOfX (&out)[kCount][kTiles]) const {
+    const int cell = (tile * groups + first) * kTile;
+    const auto* q_at = reinterpret_cast<const uint2*>(q + int64_t{cell} * 32);
+    const auto* scale_at = reinterpret_cast<const float2*>(scale + cell);
+    const auto* sum_at = reinterpret_cast<const float2*>(sum + cell);
+    const bool exists = tile * kTile < rows;
+#pragma unroll
+    for (int u = 0; u < kCount; ++u) {
+      out[u][tile].q = exists ? q_at[u * kTile * 32 / sizeof(uint2)] : uint2{};
+      out[u][tile].scale = scale_at[u * kTile / 2];
+      if constexpr (Load::kHasMinimum) out[u][tile].sum = sum_at[u * kTile / 2];
+    }
   }
 };
 
@@ -98,19 +107,16 @@ struct Multiplier {
 
   __device__ Multiplier(const ReaderOfX<Load>& reader, const WeightRing<F, kPanels>& weights)
       : x(reader), ring(weights) {}
-  __device__ void load(int half, int64_t first_group) {
+  __device__ void load(int half, int first_group) {
 #pragma unroll
-    for (int u = 0; u < kAhead; ++u) {
-#pragma unroll
-      for (int i = 0; i < kTiles; ++i) x.load(i, first_group + u, &at[half][u][i]);
-    }
+    for (int i = 0; i < kTiles; ++i) x.load(i, first_group, at[half]);
   }
   // Of the warp's first stage; what follows is loaded with the stage before.
   __device__ void start(int stage) {
-    if constexpr (kHalves == 2) load(0, static_cast<int64_t>(stage) * kStageGroups);
+    if constexpr (kHalves == 2) load(0, stage * kStageGroups);
   }
   __device__ void multiply_stage(int slot, int stage) {
-    const int64_t first = static_cast<int64_t>(stage) * kStageGroups;
+    const int first = stage * kStageGroups;
 #pragma unroll
     for (int begin = 0; begin < kStageGroups; begin += kAhead) {
       const int half = begin / kAhead % kHalves;
@@ -120,7 +126,7 @@ struct Multiplier {
         __syncwarp();
       }
       if constexpr (kHalves == 2) {
-        const int64_t next = half == 0 ? first + kAhead : first + kSplits * kStageGroups;
+        const int next = half == 0 ? first + kAhead : first + kSplits * kStageGroups;
         load(1 - half, min(next, x.groups - kAhead));
       }
 #pragma unroll
@@ -137,6 +143,10 @@ struct Multiplier {
     }
   }
 };
+
+// Of a multiprocessor: what a matrix of 12288 rows has for each of an H200's.
+template <int kTiles>
+constexpr int kBlocksAtOnce = kTiles == 1 ? 6 : 3;
 
 // partial: shared, [kSplits][pitch]: [kTiles * 4][32] of each warp.
 template <typename Load, int kTiles>
@@ -156,7 +166,7 @@ __device__ inline void add_and_store(const float* partial, int pitch, const std:
 }
 
 template <WeightFormat F, int kPanels, int kTiles>
-__global__ void __launch_bounds__(kSplits * 32)
+__global__ void __launch_bounds__(kSplits * 32, kBlocksAtOnce<kTiles>)
     decode_kernel(QuantizedRows x, MatmulShape shape, Products products, int panel_bytes) {
   using Load = FragmentLoad<F>;
   using Ring = WeightRing<F, kPanels>;

@@ -17,9 +17,9 @@ constexpr int kGroupsPerBlock = kThreads / kLanes;
 
 // Eight lanes take a group, four columns each. Rows past m are zero, so that kernels may compute whole tiles.
 __global__ void __launch_bounds__(kThreads) quantize_kernel(MatmulShape shape, QuantizedRows out) {
+  let_next_kernel_start();
   // What runs before may write x and still reads what the last call left in `out`.
   wait_for_previous_kernel();
-  let_next_kernel_start();
   const int lane = threadIdx.x % kLanes;
   const int64_t group = static_cast<int64_t>(blockIdx.x) * kGroupsPerBlock + threadIdx.x / kLanes;
   const int64_t row = blockIdx.y;
