@@ -103,32 +103,39 @@ void products(const Bench& bench, WeightFormat format, double ceiling) {
 // A layer's attention in the shape of Llama 8B.
 struct AttentionBench {
   static constexpr int64_t kHeads = 32, kKvHeads = 8, kHeadDim = 128;
-  static constexpr int64_t kMostContext = 32768;
+  static constexpr int64_t kPages =
+      static_cast<int64_t>(kRotatedBytes) / (2 * kKvTile * kKvHeads * kHeadDim * 2);
   static constexpr int64_t kWidth = kHeads * kHeadDim;
 
   const Bench& bench;
   KvLayout kv{.type = DType::f16, .kv_heads = kKvHeads, .head_dim = kHeadDim};
-  Buffer pages = random_bytes(bench, kMostContext / kKvTile * kv.page_bytes());
+  Buffer pages = random_bytes(bench, kPages* kv.page_bytes());
   Buffer q = random_bytes(bench, static_cast<size_t>(kMostRows* kWidth) * sizeof(float));
   Buffer out =
       bench.device->allocate(static_cast<size_t>(kMostRows * kWidth) * sizeof(float), MemorySpace::device);
 
-  // Of the last `rows` positions of a context.
-  double seconds(RowKind kind, int64_t rows, int64_t context) const {
-    KvSegment segment{.row_count = rows, .first_position = context - rows, .pages = {}};
-    for (int64_t page = 0; page * kKvTile < context; ++page) {
-      segment.pages.push_back(pages.data() + static_cast<size_t>(page) * kv.page_bytes());
-    }
-    return bench.seconds([&](int) {
-      bench.ops->attention(*bench.stream, kind,
-                           {.q = q.as<float>(),
-                            .q_stride = kWidth,
-                            .out = out.as<float>(),
-                            .out_stride = kWidth,
-                            .heads = kHeads,
-                            .kv = kv,
-                            .scale = 0.088f,
-                            .segments = {segment}});
+  // Of the last `rows` positions of a context, in each of `sessions`.
+  double seconds(RowKind kind, int64_t rows, int64_t context, int64_t sessions = 1) const {
+    const int64_t pages_of_session = (context + kKvTile - 1) / kKvTile;
+    return bench.seconds([&](int call) {
+      AttentionArgs args{.q = q.as<float>(),
+                         .q_stride = kWidth,
+                         .out = out.as<float>(),
+                         .out_stride = kWidth,
+                         .heads = kHeads,
+                         .kv = kv,
+                         .scale = 0.088f,
+                         .segments = {}};
+      int64_t page = call * sessions * pages_of_session;
+      for (int64_t i = 0; i < sessions; ++i) {
+        KvSegment segment{
+            .row_begin = i * rows, .row_count = rows, .first_position = context - rows, .pages = {}};
+        for (int64_t j = 0; j < pages_of_session; ++j) {
+          segment.pages.push_back(pages.data() + static_cast<size_t>(page++ % kPages) * kv.page_bytes());
+        }
+        args.segments.push_back(std::move(segment));
+      }
+      bench.ops->attention(*bench.stream, kind, args);
     });
   }
   void run(double ceiling) const {
@@ -141,11 +148,11 @@ struct AttentionBench {
                   flops / seconds(RowKind::prefill, rows, context) * 1e-12);
     }
     std::printf(" | decode");
-    for (const int64_t context : {int64_t{512}, int64_t{8192}, kMostContext}) {
-      const double bytes = static_cast<double>(context * 2 * kKvHeads * kHeadDim * 2);
-      const double rate = bytes / seconds(RowKind::decode, 1, context);
-      std::printf(" 1 of %ld: %.0f GB/s %.2f of copy", static_cast<long>(context), rate * 1e-9,
-                  rate / ceiling);
+    for (const auto& [sessions, context] :
+         {std::pair{1L, 512L}, {1L, 2048L}, {1L, 8192L}, {1L, 32768L}, {16L, 2048L}}) {
+      const double bytes = static_cast<double>(sessions * context * 2 * kKvHeads * kHeadDim * 2);
+      const double rate = bytes / seconds(RowKind::decode, 1, context, sessions);
+      std::printf(" %ld of %ld: %.0f GB/s %.2f of copy", sessions, context, rate * 1e-9, rate / ceiling);
     }
     std::printf("\n");
     std::fflush(stdout);
@@ -160,7 +167,8 @@ struct DeltaNetBench {
   static constexpr auto kStates = static_cast<int>(kRotatedBytes / kStateBytes);
 
   const Bench& bench;
-  size_t workspace_bytes = bench.ops->workspace_bytes(kMostRows, kCols, kShape);
+  size_t workspace_bytes =
+      bench.ops->workspace_bytes({.rows = kMostRows, .cols = kCols, .delta_net = kShape});
   Buffer workspace = bench.device->allocate(workspace_bytes, MemorySpace::device);
   Buffer x = random_bytes(bench, static_cast<size_t>(kMostRows* kShape.input_width()) * sizeof(float));
   Buffer out = zeros(static_cast<size_t>(kMostRows * kShape.value_width()));

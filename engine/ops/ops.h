@@ -175,6 +175,16 @@ struct OpsOptions {
   int host_threads = 1;  // of host_ops() on a device other than the CPU, which has its own pool
 };
 
+// The largest sizes that an engine's passes have.
+struct WorkspaceNeeds {
+  int64_t rows = 0;          // of a product's x
+  int64_t cols = 0;          // of it
+  int64_t heads = 0;         // of queries
+  int64_t head_dim = 0;      // of attention
+  int64_t decode_tiles = 0;  // pages that the decode rows of a pass see, all together
+  DeltaNetShape delta_net;   // of prefill rows; no heads: none
+};
+
 class Ops {
  public:
   virtual ~Ops() = default;
@@ -191,13 +201,9 @@ class Ops {
   // says how), by the best family of the processor. On the CPU device these ops themselves.
   virtual Ops& host_products() = 0;
 
-  // Device memory that products of up to `rows` rows and `cols` columns, and delta_net of a shape (empty:
-  // none) in a pass of so many rows, need beside their arguments, and the memory itself, for one stream at a
-  // time. Without it, or past it, the ops allocate their own.
-  virtual size_t workspace_bytes(int64_t /*rows*/, int64_t /*cols*/,
-                                 const DeltaNetShape& /*delta_net*/) const {
-    return 0;
-  }
+  // Device memory that ops up to these sizes need beside their arguments, and the memory itself, for one
+  // stream at a time. Without it, or past it, the ops allocate their own.
+  virtual size_t workspace_bytes(const WorkspaceNeeds& /*needs*/) const { return 0; }
   virtual void set_workspace(std::byte* /*memory*/, size_t /*bytes*/) {}
 
   // y[i] = row ids[i] of the embedding, times scale.

@@ -43,9 +43,8 @@ PreparedModel prepare_model(const EngineOptions& options, std::unique_ptr<Device
                   .kernels = prepared.ops->describe(),
                   .host_kernels = prepared.ops->host_ops().describe(),
                   .host_products = prepared.ops->host_products().describe(),
-                  .workspace_bytes = [&prepared](int64_t rows, int64_t cols) {
-                    const DeltaNetShape& delta_net = prepared.files.config.delta_net;
-                    return prepared.ops->workspace_bytes(rows, cols, delta_net);
+                  .workspace_bytes = [&ops = *prepared.ops](const WorkspaceNeeds& needs) {
+                    return ops.workspace_bytes(needs);
                   }};
   if (!prepared.options.host_share) {
     input.chosen_share = automatic_host_share(*prepared.device, *prepared.ops, input);

@@ -81,10 +81,16 @@ class Planner {
 
   size_t workspace_bytes(int64_t chunk) const {
     const ModelConfig& c = in_.config;
-    const int64_t cols = std::max(
-        {c.hidden_size, c.intermediate_size, c.num_attention_heads * c.head_dim, c.delta_net.value_width()});
+    const Placement& p = result_.placement;
     if (!in_.workspace_bytes) return 0;
-    return in_.workspace_bytes(chunk + result_.placement.decode_rows, cols);
+    return in_.workspace_bytes(
+        {.rows = chunk + p.decode_rows,
+         .cols = std::max({c.hidden_size, c.intermediate_size, c.num_attention_heads * c.head_dim,
+                           c.delta_net.value_width()}),
+         .heads = c.num_attention_heads,
+         .head_dim = c.head_dim,
+         .decode_tiles = p.decode_rows * ((p.context + kKvTile - 1) / kKvTile),
+         .delta_net = c.delta_net});
   }
 
   void note_chunk() {

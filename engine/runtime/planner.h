@@ -29,11 +29,11 @@ struct PlanInput {
   DeviceInfo device;
   uint64_t host_free_bytes = 0;
   int threads = 0;
-  std::string kernels;                                                     // Ops::describe()
-  std::string host_kernels = {};                                           // of host_ops()
-  std::string host_products = {};                                          // of host_products()
-  std::function<size_t(int64_t rows, int64_t cols)> workspace_bytes = {};  // of the ops; none: nothing
-  ChosenShare chosen_share = {};                                           // for --host-share auto
+  std::string kernels;                                                // Ops::describe()
+  std::string host_kernels = {};                                      // of host_ops()
+  std::string host_products = {};                                     // of host_products()
+  std::function<size_t(const WorkspaceNeeds&)> workspace_bytes = {};  // of the ops; none: nothing
+  ChosenShare chosen_share = {};                                      // for --host-share auto
 };
 
 // Everything that the engine allocates and every size that a pass may have.

@@ -158,12 +158,10 @@ std::vector<float> attend_in_chunks(Runner& runner, const Shape& shape, const Se
   return all;
 }
 
-// Outputs of positions [first, length) from `pages` pages at a time.
-std::vector<float> attend_in_parts(Runner& runner, const Shape& shape, const Session& session, int64_t first,
-                                   int64_t pages) {
-  Cache cache(runner, shape, session.length);
-  store(runner, shape, {{&session, &cache, 0, session.length}});
-  const Part part{&session, &cache, first, session.length - first};
+// Outputs of rows whose keys and values are stored, from `pages` pages at a time.
+std::vector<float> attend_stored(Runner& runner, const Shape& shape, RowKind kind, const Part& part,
+                                 int64_t pages) {
+  const Cache& cache = *part.cache;
   const Buffer q = runner.upload(rows_of({part}, &Session::q, shape.q_width()));
   const Buffer out = runner.bytes(q.size(), 0xff);
   const auto state_floats =
@@ -181,12 +179,20 @@ std::vector<float> attend_in_parts(Runner& runner, const Shape& shape, const Ses
                      .state = state.as<float>()};
   KvSegment& segment = args.segments.front();
   const auto end = std::ssize(cache.pages);
-  for (int64_t page = first_visible(first, shape.window) / kKvTile; page < end; page += pages) {
+  for (int64_t page = first_visible(part.first, shape.window) / kKvTile; page < end; page += pages) {
     segment.first_page = page;
     segment.pages.assign(cache.pages.begin() + page, cache.pages.begin() + std::min(end, page + pages));
-    runner.ops().attention(runner.stream(), RowKind::prefill, args);
+    runner.ops().attention(runner.stream(), kind, args);
   }
   return runner.download(out);
+}
+
+// Outputs of positions [first, length) from `pages` pages at a time.
+std::vector<float> attend_in_parts(Runner& runner, const Shape& shape, RowKind kind, const Session& session,
+                                   int64_t first, int64_t pages) {
+  Cache cache(runner, shape, session.length);
+  store(runner, shape, {{&session, &cache, 0, session.length}});
+  return attend_stored(runner, shape, kind, {&session, &cache, first, session.length - first}, pages);
 }
 
 // On tensor cores queries and weights are rounded to the type of the cache: 3e-3 for f16's 11 bits, the
@@ -385,9 +391,86 @@ TEST_P(AttentionInPartsTest, PartsChangeNoBit) {
     const std::vector<float> whole =
         attend_in_chunks(run, shape, session, RowKind::prefill, session.length, kFirst);
     for (const int64_t pages : {1, 2, 4}) {
-      EXPECT_TRUE(same_bits(whole, attend_in_parts(run, shape, session, kFirst, pages))) << pages;
+      EXPECT_TRUE(same_bits(whole, attend_in_parts(run, shape, RowKind::prefill, session, kFirst, pages)))
+          << pages;
     }
   }
+}
+
+// A launch may compute many pages side by side: the bits are those of one page after another.
+TEST_P(AttentionInPartsTest, PagesOfDecodeRowsMayComeAllAtOnce) {
+  Runner run = runner();
+  for (const Shape& shape :
+       {Shape{8, 2, 64, 0, DType::f16}, Shape{14, 2, 128, 0, DType::f16}, Shape{4, 4, 16, 0, DType::bf16},
+        Shape{4, 2, 18, 700, DType::bf16}, Shape{6, 2, 72, 1300, DType::f16}, Shape{5, 1, 80, 0, DType::f32},
+        Shape{3, 1, 254, 900, DType::f32}, Shape{8, 2, 256, 0, DType::f16},
+        Shape{2, 1, 200, 0, DType::bf16}}) {
+    SCOPED_TRACE(testing::Message() << shape.heads << "/" << shape.kv_heads << " heads of " << shape.head_dim
+                                    << ", window " << shape.window << ", " << name_of(shape.type));
+    const Session session(shape, 2100, 13);
+    const int64_t first = session.length - 3;
+    const std::vector<float> whole = attend_in_chunks(run, shape, session, RowKind::decode, 3, first);
+    for (const int64_t pages : {1, 3}) {
+      EXPECT_TRUE(same_bits(whole, attend_in_parts(run, shape, RowKind::decode, session, first, pages)))
+          << pages;
+    }
+    expect_reference(shape, session, first, whole);
+  }
+}
+
+// More pages than a launch takes: a row is cut between launches, and others follow it.
+TEST_P(AttentionInPartsTest, VeryLongContextsOfDecodeRows) {
+  Runner run = runner();
+  const Shape shape{2, 1, 16, 0, DType::f16};
+  const Session brief(shape, 700, 14), session(shape, 220 * kKvTile + 37, 15);
+  Cache brief_cache(run, shape, brief.length), cache(run, shape, session.length);
+  const int64_t last = session.length - 1;
+  for (int64_t begin = 0; begin < last; begin += 8192) {
+    store(run, shape, {{&session, &cache, begin, std::min<int64_t>(8192, last - begin)}});
+  }
+  store(run, shape, {{&brief, &brief_cache, 0, brief.length - 2}});
+  const Part brief_rows{&brief, &brief_cache, brief.length - 2, 2}, row{&session, &cache, last, 1};
+  const std::vector<float> alone = attend(run, shape, RowKind::decode, {row});
+  expect_reference(shape, session, last, alone);
+  std::vector<float> expected = attend(run, shape, RowKind::decode, {brief_rows});
+  const std::vector<float> of_brief = expected;
+  for (const std::vector<float>& rows : {alone, alone, of_brief}) {
+    expected.insert(expected.end(), rows.begin(), rows.end());
+  }
+  EXPECT_TRUE(same_bits(expected, attend(run, shape, RowKind::decode, {brief_rows, row, row, brief_rows})));
+  EXPECT_TRUE(same_bits(alone, attend_stored(run, shape, RowKind::decode, row, 50)));
+}
+
+TEST_P(AttentionTest, SixteenSessionsOfDifferentLengths) {
+  Runner run = runner();
+  for (const Shape& shape : {Shape{8, 2, 64, 0, DType::f16}, Shape{6, 2, 48, 600, DType::bf16}}) {
+    std::vector<Session> sessions;
+    std::vector<Cache> caches;
+    std::vector<Part> parts;
+    for (int64_t i = 0; i < 16; ++i) {
+      sessions.emplace_back(shape, 1 + i * 131, static_cast<uint32_t>(30 + 3 * i));
+      caches.emplace_back(run, shape, sessions.back().length);
+    }
+    std::vector<float> alone;
+    for (size_t i = 0; i < sessions.size(); ++i) {
+      const int64_t last = sessions[i].length - 1;
+      if (last > 0) store(run, shape, {{&sessions[i], &caches[i], 0, last}});
+      parts.push_back({&sessions[i], &caches[i], last, 1});
+      const std::vector<float> row = attend(run, shape, RowKind::decode, {parts.back()});
+      expect_reference(shape, sessions[i], last, row);
+      alone.insert(alone.end(), row.begin(), row.end());
+    }
+    EXPECT_TRUE(same_bits(alone, attend(run, shape, RowKind::decode, parts)));
+  }
+}
+
+TEST_P(AttentionTest, WorkspaceDoesNotGrowWithTheContext) {
+  Runner run = runner();
+  const auto bytes = [&](int64_t tiles) {
+    return run.ops().workspace_bytes({.heads = 32, .head_dim = 128, .decode_tiles = tiles});
+  };
+  EXPECT_EQ(bytes(1000), bytes(1000000));
+  EXPECT_LE(bytes(1000), size_t{4} << 20);
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, AttentionInPartsTest,

@@ -330,7 +330,8 @@ TEST_P(DeltaNetTest, ManySegmentsAreTheSameAsEachAlone) {
   for (const RowKind kind : {RowKind::prefill, RowKind::decode}) {
     for (const int64_t workspace_rows : {0, 64, 4096}) {
       Runner run = runner();
-      const size_t scratch = run.ops().workspace_bytes(workspace_rows, 1, shape);
+      const size_t scratch =
+          run.ops().workspace_bytes({.rows = workspace_rows, .cols = 1, .delta_net = shape});
       const Buffer workspace = run.bytes(scratch + 1, 0xff);
       if (workspace_rows > 0) run.ops().set_workspace(workspace.data(), scratch);
       const Buffer x = run.upload(p.x), conv = run.upload(p.conv);

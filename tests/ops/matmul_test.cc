@@ -213,6 +213,21 @@ TEST_P(Matmul, RowsDoNotDependOnTheirNumber) {
   }
 }
 
+// A single row may have a kernel of its own, which takes other steps through the columns.
+TEST_P(Matmul, ASingleRowIsTheSameAtEveryLength) {
+  for (int64_t cols : {32, 128, 224, 1024, 1056, 2304, 4128}) {
+    const RandomMatrix w(format(), 40, cols, 23);
+    const Activations x(9, cols, 24);
+    const std::vector<float> all = product(w, x, 0, 9);
+    for (int64_t first : {0, 8}) {
+      const std::vector<float> one = product(w, x, first, 1);
+      for (size_t i = 0; i < one.size(); ++i) {
+        ASSERT_EQ(one[i], all[static_cast<size_t>(first * 40) + i]) << cols << " columns, element " << i;
+      }
+    }
+  }
+}
+
 TEST_P(Matmul, RowsDoNotDependOnTheirNeighbours) {
   const RandomMatrix w(format(), 33, 288, 31);
   Activations x(9, 288, 32);

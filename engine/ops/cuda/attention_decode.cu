@@ -1,224 +1,239 @@
-#include "engine/device/cuda/cuda_check.h"
-#include "engine/ops/cuda/attention.cuh"
+#include <algorithm>
 
-// Attention of decode rows over pages of kKvTile positions. A block takes one head of one row and walks the
-// pages in ascending order; each page's (max, sum, acc) starts from empty and is folded in when it is
-// complete (Dao et al. 2022; Milakov and Gimelshein 2018). Within a page each warp takes its run of keys by
-// itself, some lanes a key, and the warps' results are merged in ascending order. What a thread adds, and in
-// which order, depends on the key's place in its page only, so a row's bits do not depend on how the prompt
-// was cut or on what else is in the pass.
+#include "engine/device/cuda/cuda_check.h"
+#include "engine/ops/cuda/attention_keys.cuh"
+#include "engine/ops/cuda/multiprocessors.cuh"
+#include "engine/ops/cuda/overlap.cuh"
+
+// Attention of decode rows over pages of kKvTile positions (Dao et al. 2022; Milakov and Gimelshein 2018). A
+// block takes one page of one row for the heads that share a kv head, so that keys and values are read once;
+// the page's (max, sum, acc) starts from empty. A second kernel folds a row's pages in ascending order.
+// Within a page each warp takes its run of keys by itself, some lanes a key, and the warps' results are
+// merged in ascending order. What is added, and in which order, depends on the key's place in its page only,
+// so a row's bits do not depend on how the prompt was cut, on how many pages a launch takes or on what else
+// is in it.
 
 namespace ete::cuda {
 
 namespace {
 
-constexpr int kWarps = 16;
+constexpr int kWarps = kDecodeWarps;
 constexpr int kThreads = kWarps * 32;
-constexpr int kKeysOfWarp = static_cast<int>(kKvTile) / kWarps;
-constexpr unsigned kWholeWarp = 0xffffffffu;
-static_assert(kThreads >= kMaxHeadDim, "a thread for each column of the result");
+constexpr int kFoldThreads = static_cast<int>(kMaxHeadDim);
+constexpr int kFoldAhead = 16;  // pages
 
-// kLanes lanes hold one key's columns, kVector at a time, kVectors times.
-template <int kVectorOf, int kLanesOf, int kVectorsOf>
-struct Lanes {
-  static constexpr int kVector = kVectorOf;
-  static constexpr int kLanes = kLanesOf;
-  static constexpr int kVectors = kVectorsOf;
-  static constexpr int kSteps = kKeysOfWarp * kLanes / 32;  // of 32 / kLanes keys
-};
-
-template <int kBytes>
-struct BytesOf;
-template <>
-struct BytesOf<4> {
-  using Type = uint32_t;
-};
-template <>
-struct BytesOf<8> {
-  using Type = uint2;
-};
-template <>
-struct BytesOf<16> {
-  using Type = uint4;
-};
-
-// kVector columns as floats, by loads of up to 16 bytes.
-template <int kVector, typename T>
-__device__ inline void load_vector(const T* from, float (&to)[kVector]) {
-  constexpr int kBytes =
-      kVector * static_cast<int>(sizeof(T)) < 16 ? kVector * static_cast<int>(sizeof(T)) : 16;
-  constexpr int kOfLoad = kBytes / static_cast<int>(sizeof(T));
-  using Bytes = typename BytesOf<kBytes>::Type;
-#pragma unroll
-  for (int i = 0; i < kVector; i += kOfLoad) {
-    const Bytes bytes = __ldg(reinterpret_cast<const Bytes*>(from + i));
-    const T* values = reinterpret_cast<const T*>(&bytes);
-#pragma unroll
-    for (int j = 0; j < kOfLoad; ++j) to[i + j] = to_float(values[j]);
-  }
-}
-
-// One warp's keys of a page: its maximum, a lane's sum of weights, and acc of the lane's columns.
-template <typename Shape>
-struct Part {
-  float max = -INFINITY;
-  float sum = 0;
-  float acc[Shape::kVectors][Shape::kVector] = {};
-};
-
-__device__ inline float scale_of(float max, float merged) {
-  return max == -INFINITY ? 0.0f : expf(max - merged);
-}
-
-// Columns of q that a lane multiplies, zeros past head_dim.
-template <typename Shape>
-struct Columns {
-  int64_t dim;
-  int lane;  // of a key's
-  float q[Shape::kVectors][Shape::kVector];
-
-  __device__ Columns(const float* from /*[dim]*/, int64_t head_dim)
-      : dim(head_dim), lane(static_cast<int>(threadIdx.x) % Shape::kLanes) {
-#pragma unroll
-    for (int i = 0; i < Shape::kVectors; ++i) {
-#pragma unroll
-      for (int j = 0; j < Shape::kVector; ++j) q[i][j] = exists(i) ? from[first(i) + j] : 0.0f;
-    }
-  }
-  __device__ int first(int i) const { return (i * Shape::kLanes + lane) * Shape::kVector; }
-  __device__ bool exists(int i) const { return first(i) < dim; }
-};
-
-// Keys [begin, end) of a page, of which this warp's are [kKeysOfWarp * warp, + kKeysOfWarp). What a row does
-// not see is not read: it may be no number.
-template <typename T, typename Shape>
-__device__ inline void attend_keys(const T* k /*[kKvTile, dim]*/, const T* v /*[kKvTile, dim]*/, int begin,
-                                   int end, float scale, const Columns<Shape>& at, Part<Shape>* part) {
-  constexpr int kAtOnce = 32 / Shape::kLanes;
-  const int first =
-      static_cast<int>(threadIdx.x) / 32 * kKeysOfWarp + static_cast<int>(threadIdx.x) % 32 / Shape::kLanes;
-  float score[Shape::kSteps];
-#pragma unroll
-  for (int step = 0; step < Shape::kSteps; ++step) {
-    const int key = first + step * kAtOnce;
-    const bool seen = key >= begin && key < end;
-    float dot = 0;
-#pragma unroll
-    for (int i = 0; i < Shape::kVectors; ++i) {
-      float values[Shape::kVector] = {};
-      if (seen && at.exists(i)) load_vector(k + key * at.dim + at.first(i), values);
-#pragma unroll
-      for (int j = 0; j < Shape::kVector; ++j) dot = fmaf(at.q[i][j], values[j], dot);
-    }
-    for (int width = Shape::kLanes / 2; width > 0; width /= 2) dot += __shfl_xor_sync(kWholeWarp, dot, width);
-    score[step] = seen ? dot * scale : -INFINITY;
-    part->max = fmaxf(part->max, score[step]);
-  }
-  for (int width = 16; width >= Shape::kLanes; width /= 2) {
-    part->max = fmaxf(part->max, __shfl_xor_sync(kWholeWarp, part->max, width));
-  }
-  const float from = part->max == -INFINITY ? 0.0f : part->max;  // NaN has no maximum
-#pragma unroll
-  for (int step = 0; step < Shape::kSteps; ++step) {
-    const int key = first + step * kAtOnce;
-    const bool seen = key >= begin && key < end;
-    const float weight = seen ? expf(score[step] - from) : 0.0f;
-    part->sum += weight;
-#pragma unroll
-    for (int i = 0; i < Shape::kVectors; ++i) {
-      float values[Shape::kVector] = {};
-      if (seen && at.exists(i)) load_vector(v + key * at.dim + at.first(i), values);
-#pragma unroll
-      for (int j = 0; j < Shape::kVector; ++j) part->acc[i][j] = fmaf(weight, values[j], part->acc[i][j]);
-    }
-  }
-}
-
+// The warps' parts of a page on their way to one: kAtOnce warps' acc at a time.
+template <typename Shape, int kHeads>
 struct Parts {
-  float max[kWarps];
-  float sum[kWarps];
-  float acc[kWarps][kMaxHeadDim];
-};
+  static constexpr int kAtOnce = kHeads * Shape::kMostDim <= 512 ? kWarps : kWarps / 2;
+  static constexpr int kItems = (kHeads * Shape::kMostDim + kThreads - 1) / kThreads;  // of a thread
+  HeadFloats<kHeads> scores[kWarps][kKeysOfWarp];
+  HeadFloats<kHeads> max[kWarps];
+  HeadFloats<kHeads> sum[kWarps];
+  HeadFloats<kHeads> scale[kWarps];  // of a warp's part in the page's
+  HeadFloats<kHeads> page_max;
+  alignas(16) float acc[kAtOnce][kHeads][Shape::kMostDim];
 
-// The lanes of a warp that hold the same columns add up; one of them stores.
-template <typename Shape>
-__device__ inline void store_part(const Columns<Shape>& at, Part<Shape>* part, Parts* parts) {
-  const int warp = threadIdx.x / 32;
-  for (int width = 16; width >= Shape::kLanes; width /= 2) {
-    part->sum += __shfl_xor_sync(kWholeWarp, part->sum, width);
+  __device__ void store_acc(const Part<Shape, kHeads>& part, const Place<Shape>& at, int slot) {
+    if (threadIdx.x % 32 >= Shape::kLanes) return;
 #pragma unroll
-    for (int i = 0; i < Shape::kVectors; ++i) {
+    for (int h = 0; h < kHeads; ++h) {
 #pragma unroll
-      for (int j = 0; j < Shape::kVector; ++j) {
-        part->acc[i][j] += __shfl_xor_sync(kWholeWarp, part->acc[i][j], width);
+      for (int i = 0; i < Shape::kVectors; ++i) {
+        if (!at.exists(i)) continue;
+        constexpr int kAtOnceFloats = Shape::kVector % 4 == 0 ? 4 : Shape::kVector;
+        using Floats = HeadFloats<kAtOnceFloats>;
+#pragma unroll
+        for (int j = 0; j < Shape::kVector; j += kAtOnceFloats) {
+          *reinterpret_cast<Floats*>(&acc[slot][h][at.first(i) + j]) =
+              *reinterpret_cast<const Floats*>(&part.acc[h][i][j]);
+        }
       }
     }
   }
-  if (threadIdx.x % 32 >= Shape::kLanes) return;
-  if (at.lane == 0) {
-    parts->max[warp] = part->max;
-    parts->sum[warp] = part->sum;
+  __device__ void find_scales() {
+    const int warp = threadIdx.x / kHeads, h = threadIdx.x % kHeads;
+    if (warp >= kWarps) return;
+    float merged = -INFINITY;
+    for (int other = 0; other < kWarps; ++other) merged = fmaxf(merged, max[other].of[h]);
+    scale[warp].of[h] = scale_of(max[warp].of[h], merged);
+    if (warp == 0) page_max.of[h] = merged;
   }
-#pragma unroll
-  for (int i = 0; i < Shape::kVectors; ++i) {
-    if (!at.exists(i)) continue;
-#pragma unroll
-    for (int j = 0; j < Shape::kVector; ++j) parts->acc[warp][at.first(i) + j] = part->acc[i][j];
-  }
-}
+};
 
-// A row's softmax: thread d holds column d.
+// A row's softmax over its pages so far, of one column.
 struct Total {
   float max = -INFINITY;
   float sum = 0;
   float acc = 0;
-
-  // Merges the warps' parts of a page, then folds in the page.
-  __device__ void fold(const Parts& parts, int d) {
-    float page_max = -INFINITY, page_sum = 0, page_acc = 0;
-    for (int warp = 0; warp < kWarps; ++warp) page_max = fmaxf(page_max, parts.max[warp]);
-    for (int warp = 0; warp < kWarps; ++warp) {
-      const float scale = scale_of(parts.max[warp], page_max);
-      page_sum += parts.sum[warp] * scale;
-      page_acc += parts.acc[warp][d] * scale;
-    }
-    const float merged = fmaxf(max, page_max);
-    const float old_scale = scale_of(max, merged), page_scale = scale_of(page_max, merged);
-    acc = acc * old_scale + page_acc * page_scale;
-    sum = sum * old_scale + page_sum * page_scale;
+  __device__ void fold(const Total& page) {
+    const float merged = fmaxf(max, page.max);
+    const float old_scale = scale_of(max, merged), page_scale = scale_of(page.max, merged);
+    acc = acc * old_scale + page.acc * page_scale;
+    sum = sum * old_scale + page.sum * page_scale;
     max = merged;
   }
 };
 
-template <typename T, typename Shape>
-__global__ void __launch_bounds__(kThreads) attention_kernel(AttentionView args, KvRows rows) {
-  __shared__ Parts parts[2];
-  const KvRow row = rows.rows[blockIdx.y];
-  const Span span = span_of(row.position, row.first_page, row.end_page, args.window);
-  if (span.empty()) return;
+// Results of pages that are to be folded.
+struct Partials {
+  float* acc;      // [tiles, heads, dim]
+  float* max_sum;  // [tiles, heads, 2]
+};
+
+// kHeads at a time of the heads that share a kv head.
+template <typename T, typename Shape, int kHeads>
+__global__ void __launch_bounds__(kThreads)
+    tile_kernel(AttentionView args, DecodeTiles tiles, Partials partials) {
+  __shared__ Parts<Shape, kHeads> parts;
+  const DecodeTile tile = tiles.tile[blockIdx.y];
+  const auto heads = static_cast<int>(args.heads), group = heads / static_cast<int>(args.kv.kv_heads);
+  const int blocks_of_group = (group + kHeads - 1) / kHeads;
+  const int kv_head = static_cast<int>(blockIdx.x) / blocks_of_group;
+  const int first_head = static_cast<int>(blockIdx.x) % blocks_of_group * kHeads;  // of the group
+  const int count = min(kHeads, group - first_head);
+  const int head = kv_head * group + first_head;
+  const Place<Shape> at(args.kv.head_dim);
+  const int warp = threadIdx.x / 32;
+  const int first_key = warp * kKeysOfWarp + at.key;
+  const T* k = reinterpret_cast<const T*>(tile.page) + (kv_head * kKvTile + first_key) * at.dim + at.first(0);
+  const int64_t stride = Shape::kAtOnce * at.dim;
+  Fetcher<T, Shape> fetcher{.next = k,
+                            .stride = stride,
+                            .to_values = args.kv.kv_heads * kKvTile * at.dim - Shape::kSteps * stride,
+                            .sight = {first_key - tile.begin, static_cast<unsigned>(tile.end - tile.begin)},
+                            .at = at};
+  wait_for_previous_kernel();
+  let_next_kernel_start();
+  HeadFloats<kHeads>* scores = parts.scores[warp];
+  using Fetch = Fetcher<T, Shape>;
+  constexpr int kAhead = Fetch::kAhead, kSteps = Shape::kSteps;
+  typename Fetch::Batch batch[2];
+  fetcher.fetch(0, batch[0]);
+  fetcher.fetch(kAhead, batch[1]);
+  const Queries<Shape, kHeads> queries(args.q + tile.row * args.q_stride + head * at.dim, count, at);
+  for (int step = 0; step < kSteps; step += 2 * kAhead) {
+    const bool last = step + 2 * kAhead == kSteps;
+    if (last) fetcher.next += fetcher.to_values;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      queries.score(fetcher, step + i * kAhead, batch[i], args.scale, scores);
+      fetcher.fetch(last ? i * kAhead : step + (i + 2) * kAhead, batch[i]);
+    }
+  }
+  const HeadFloats<kHeads> max = weigh_keys(scores);
+  Part<Shape, kHeads> part;
+  for (int step = 0; step < kSteps; step += 2 * kAhead) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      part.add_values(fetcher, step + i * kAhead, batch[i], scores);
+      if (step + 2 * kAhead < kSteps) fetcher.fetch(step + (i + 2) * kAhead, batch[i]);
+    }
+  }
+  part.add_lanes_of_other_keys();
+  if (threadIdx.x % 32 == 0) {
+    parts.max[warp] = max;
+#pragma unroll
+    for (int h = 0; h < kHeads; ++h) parts.sum[warp].of[h] = part.sum[h];
+  }
+
+  using All = Parts<Shape, kHeads>;
+  Total page[All::kItems];
+#pragma unroll
+  for (int first = 0; first < kWarps; first += All::kAtOnce) {
+    if (first > 0) __syncthreads();
+    if (warp >= first && warp < first + All::kAtOnce) parts.store_acc(part, at, warp - first);
+    __syncthreads();
+    if (first == 0) {
+      parts.find_scales();
+      __syncthreads();
+    }
+#pragma unroll
+    for (int i = 0; i < All::kItems; ++i) {
+      const int item = i * kThreads + static_cast<int>(threadIdx.x), h = item / at.dim, d = item % at.dim;
+      if (h >= count) continue;
+      for (int slot = 0; slot < All::kAtOnce; ++slot) {
+        const float scale = parts.scale[first + slot].of[h];
+        page[i].sum += parts.sum[first + slot].of[h] * scale;
+        page[i].acc += parts.acc[slot][h][d] * scale;
+      }
+      page[i].max = parts.page_max.of[h];
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < All::kItems; ++i) {
+    const int item = i * kThreads + static_cast<int>(threadIdx.x), h = item / at.dim, d = item % at.dim;
+    if (h >= count) continue;
+    if (tiles.whole_rows) {
+      Total total;
+      total.fold(page[i]);
+      args.out[tile.row * args.out_stride + (head + h) * at.dim + d] = total.acc / total.sum;
+      continue;
+    }
+    const int64_t at_head = static_cast<int64_t>(blockIdx.y) * heads + head + h;
+    partials.acc[at_head * at.dim + d] = page[i].acc;
+    if (d == 0) {
+      partials.max_sum[at_head * 2] = page[i].max;
+      partials.max_sum[at_head * 2 + 1] = page[i].sum;
+    }
+  }
+}
+
+// A block folds the pages of one head of one row, thread d column d. The pages' scales depend on their maxima
+// only, so the chain over the pages is a product and a sum each.
+__global__ void __launch_bounds__(kFoldThreads)
+    fold_kernel(AttentionView args, DecodeRows rows, Partials partials) {
+  __shared__ float maxima[kMostDecodeTiles];
+  __shared__ float sums[kMostDecodeTiles];
+  __shared__ float old_scales[kMostDecodeTiles];
+  __shared__ float page_scales[kMostDecodeTiles];
+  const DecodeRow row = rows.row[blockIdx.y];
   const int64_t head = blockIdx.x, dim = args.kv.head_dim;
   const int d = threadIdx.x;
-  const Columns<Shape> at(args.q + row.row * args.q_stride + head * dim, dim);
-  float* state = args.state + (row.row * args.heads + head) * (dim + 2);
+  wait_for_previous_kernel();
+  let_next_kernel_start();
+  const float* max_sum = partials.max_sum + (row.first_tile * args.heads + head) * 2;
+  const float* acc = partials.acc + (row.first_tile * args.heads + head) * dim;
+  float* state = args.state + (row.state_row * args.heads + head) * (dim + 2);
+  const int64_t next_tile = args.heads * dim;
+  float ahead[kFoldAhead];
+  const auto fetch = [&](int tile) {
+#pragma unroll
+    for (int i = 0; i < kFoldAhead; ++i)
+      ahead[i] = d < dim && tile + i < row.tiles ? acc[(tile + i) * next_tile + d] : 0.0f;
+  };
+  fetch(0);
   Total total;
-  if (!span.starts && d < dim) total = {state[0], state[1], state[2 + d]};
-
-  const int64_t first = first_seen(row.position, args.window);
-  const int64_t kv_head = head / (args.heads / args.kv.kv_heads);
-  PageWalk pages(rows.pages + row.pages_begin - row.first_page, span);
-  for (int64_t page = span.first; page <= span.last; ++page) {
-    const T* k = reinterpret_cast<const T*>(pages.at(page)) + kv_head * kKvTile * dim;
-    const int64_t base = page * kKvTile;
-    Part<Shape> part;
-    attend_keys<T, Shape>(k, k + args.kv.kv_heads * kKvTile * dim,
-                          static_cast<int>(max(first - base, int64_t{0})),
-                          static_cast<int>(min(row.position + 1 - base, kKvTile)), args.scale, at, &part);
-    store_part(at, &part, &parts[page % 2]);
-    __syncthreads();  // the next page's parts lie elsewhere, those of the one after it behind its barrier
-    if (d < dim) total.fold(parts[page % 2], d);
+  if (!row.starts) total = {state[0], state[1], d < dim ? state[2 + d] : 0.0f};
+  for (int i = d; i < row.tiles; i += kFoldThreads) {
+    maxima[i] = max_sum[i * args.heads * 2];
+    sums[i] = max_sum[i * args.heads * 2 + 1];
   }
+  __syncthreads();
+  for (int i = d; i < row.tiles; i += kFoldThreads) {
+    float before = total.max;
+    for (int j = 0; j < i; ++j) before = fmaxf(before, maxima[j]);
+    const float merged = fmaxf(before, maxima[i]);
+    old_scales[i] = scale_of(before, merged);
+    page_scales[i] = scale_of(maxima[i], merged);
+  }
+  __syncthreads();
   if (d >= dim) return;
-  if (span.ends) {
+  for (int first = 0; first < row.tiles; first += kFoldAhead) {
+    float pages[kFoldAhead];
+#pragma unroll
+    for (int i = 0; i < kFoldAhead; ++i) pages[i] = ahead[i];
+    fetch(first + kFoldAhead);
+#pragma unroll
+    for (int i = 0; i < kFoldAhead; ++i) {
+      const int tile = first + i;
+      if (tile >= row.tiles) break;
+      total.max = fmaxf(total.max, maxima[tile]);
+      total.acc = total.acc * old_scales[tile] + pages[i] * page_scales[tile];
+      total.sum = total.sum * old_scales[tile] + sums[tile] * page_scales[tile];
+    }
+  }
+  if (row.ends) {
     args.out[row.row * args.out_stride + head * dim + d] = total.acc / total.sum;
     return;
   }
@@ -229,22 +244,51 @@ __global__ void __launch_bounds__(kThreads) attention_kernel(AttentionView args,
   }
 }
 
+template <typename Shape, int kHeads>
+void launch_tiles(cudaStream_t stream, const AttentionView& args, const DecodeBatch& batch,
+                  const Partials& partials) {
+  const int64_t group = args.heads / args.kv.kv_heads;
+  const dim3 grid(static_cast<unsigned>(args.kv.kv_heads * ((group + kHeads - 1) / kHeads)),
+                  static_cast<unsigned>(batch.tile_count));
+  with_kv_type(args.kv.type, [&]<typename T>(T) {
+    launch_overlapping(stream, grid, kThreads, tile_kernel<T, Shape, kHeads>, args, batch.tiles, partials);
+  });
+}
+
+// Blocks of several heads read keys and values once for them; where they would leave multiprocessors without
+// work, smaller ones are faster. The times are of a block by its heads, as measured on an H200.
 template <typename Shape>
-void launch(cudaStream_t stream, const AttentionView& args, const KvRows& rows) {
-  const dim3 grid(static_cast<unsigned>(args.heads), static_cast<unsigned>(rows.count));
-  with_kv_type(args.kv.type,
-               [&]<typename T>(T) { attention_kernel<T, Shape><<<grid, kThreads, 0, stream>>>(args, rows); });
-  CUDA_CHECK(cudaGetLastError());
+void launch_tiles(cudaStream_t stream, const AttentionView& args, const DecodeBatch& batch,
+                  const Partials& partials) {
+  const int64_t group = args.heads / args.kv.kv_heads, blocks = args.kv.kv_heads * batch.tile_count;
+  const int64_t at_once = multiprocessor_count();
+  const auto time = [&](int64_t heads, double of_block) {
+    return of_block * static_cast<double>((blocks * ((group + heads - 1) / heads) + at_once - 1) / at_once);
+  };
+  const double four = time(4, 1.0), two = time(2, 0.62), one = time(1, 0.42);
+  if (group == 1 || one < std::min(two, four)) return launch_tiles<Shape, 1>(stream, args, batch, partials);
+  if (group == 2 || two < four) return launch_tiles<Shape, 2>(stream, args, batch, partials);
+  launch_tiles<Shape, 4>(stream, args, batch, partials);
 }
 
 }  // namespace
 
-void launch_attention_decode(cudaStream_t stream, const AttentionView& args, const KvRows& rows) {
+void launch_attention_decode(cudaStream_t stream, const AttentionView& args, const DecodeBatch& batch,
+                             float* scratch) {
   const int64_t dim = args.kv.head_dim;
-  if (dim % 8 != 0) return launch<Lanes<2, 32, 4>>(stream, args, rows);
-  if (dim <= 64) return launch<Lanes<8, 8, 1>>(stream, args, rows);
-  if (dim <= 128) return launch<Lanes<8, 16, 1>>(stream, args, rows);
-  launch<Lanes<8, 32, 1>>(stream, args, rows);
+  const Partials partials{scratch, scratch + batch.tile_count * args.heads * dim};
+  if (dim % 8 != 0) {
+    launch_tiles<Lanes<2, 32, 4>, 1>(stream, args, batch, partials);
+  } else if (dim <= 64) {
+    launch_tiles<Lanes<8, 8, 1>>(stream, args, batch, partials);
+  } else if (dim <= 128) {
+    launch_tiles<Lanes<8, 16, 1>>(stream, args, batch, partials);
+  } else {
+    launch_tiles<Lanes<8, 32, 1>>(stream, args, batch, partials);
+  }
+  if (batch.tiles.whole_rows) return;
+  const dim3 grid(static_cast<unsigned>(args.heads), static_cast<unsigned>(batch.row_count));
+  launch_overlapping(stream, grid, kFoldThreads, fold_kernel, args, batch.rows, partials);
 }
 
 }  // namespace ete::cuda

@@ -10,6 +10,7 @@
 #include "engine/ops/check_args.h"
 #include "engine/ops/cpu/cpu_ops.h"
 #include "engine/ops/cuda/argument_ring.h"
+#include "engine/ops/cuda/decode_batches.h"
 #include "engine/ops/cuda/delta_net.h"
 #include "engine/ops/cuda/kernels.h"
 
@@ -44,11 +45,12 @@ class CudaOps final : public Ops {
            "Gated "
            "DeltaNet of prefill rows its operands to tf32";
   }
-  size_t workspace_bytes(int64_t rows, int64_t cols, const DeltaNetShape& delta_net) const override {
-    const size_t products = fast_ ? cuda::QuantizedRows::bytes_for(rows, cols) : 0;
-    if (delta_net.key_heads == 0) return products;
-    const int64_t chunks = cuda::delta_net_slab_chunks(rows);
-    return std::max(products, cuda::DeltaNetScratch::bytes_for(delta_net, chunks));
+  size_t workspace_bytes(const WorkspaceNeeds& needs) const override {
+    size_t bytes = fast_ ? cuda::QuantizedRows::bytes_for(needs.rows, needs.cols) : 0;
+    bytes = std::max(bytes, decode_scratch_bytes(needs.heads, needs.head_dim, needs.decode_tiles));
+    if (needs.delta_net.key_heads == 0) return bytes;
+    return std::max(
+        bytes, cuda::DeltaNetScratch::bytes_for(needs.delta_net, cuda::delta_net_slab_chunks(needs.rows)));
   }
   void set_workspace(std::byte* memory, size_t bytes) override {
     workspace_ = memory;
@@ -129,8 +131,16 @@ class CudaOps final : public Ops {
   cuda::KvRows kv_rows(Stream& stream, const std::vector<KvSegment>& segments);
   cuda::QueryTiles query_tiles(Stream& stream, const std::vector<KvSegment>& segments, int64_t most_rows);
 
+  void attend_decode(Stream& stream, const cuda::AttentionView& view, const AttentionArgs& args);
+  // Device memory until the next call of any op that takes it.
+  std::byte* workspace(Stream& stream, size_t bytes);
+  // The pages' results in a launch, and the softmax of a row that takes several.
+  static size_t decode_scratch_bytes(int64_t heads, int64_t head_dim, int64_t tiles) {
+    const int64_t at_once = std::min<int64_t>(tiles, cuda::kMostDecodeTiles);
+    return static_cast<size_t>(cuda::decode_scratch_floats(heads, head_dim, at_once + 1)) * sizeof(float);
+  }
+
   cuda::QuantizedRows quantize(Stream& stream, RowKind kind, const cuda::MatmulShape& shape);
-  void need_workspace(Stream& stream, size_t bytes);
 
   Device& device_;
   bool fast_;
@@ -213,8 +223,7 @@ void CudaOps::attention(Stream& stream, RowKind kind, const AttentionArgs& args)
                                  .state = args.state};
   const cudaStream_t to = cuda_stream_of(stream);
   if (kind == RowKind::decode) {
-    const cuda::KvRows rows = kv_rows(stream, args.segments);
-    if (rows.count > 0) cuda::launch_attention_decode(to, view, rows);
+    attend_decode(stream, view, args);
     return;
   }
   const bool mma = family_ == KernelFamily::mma && cuda::has_mma_attention(args.kv);
@@ -225,13 +234,6 @@ void CudaOps::attention(Stream& stream, RowKind kind, const AttentionArgs& args)
   launch(to, view, tiles);
 }
 
-void CudaOps::need_workspace(Stream& stream, size_t bytes) {
-  if (bytes <= workspace_size_) return;
-  stream.synchronize();  // earlier calls may still read what this replaces
-  own_workspace_ = device_.allocate(bytes, MemorySpace::device);
-  set_workspace(own_workspace_.data(), bytes);
-}
-
 void CudaOps::delta_net(Stream& stream, RowKind kind, const DeltaNetArgs& args) {
   check_delta_net(args);
   if (kind == RowKind::decode) {
@@ -239,20 +241,48 @@ void CudaOps::delta_net(Stream& stream, RowKind kind, const DeltaNetArgs& args) 
     return;
   }
   const size_t chunk = cuda::DeltaNetScratch::bytes_for(args.shape, 1);
-  need_workspace(stream, chunk);
+  std::byte* scratch = workspace(stream, chunk);
   const auto chunks = static_cast<int64_t>(workspace_size_ / chunk);
   cuda::delta_net_prefill(cuda_stream_of(stream), args,
-                          {.scratch = workspace_,
+                          {.scratch = scratch,
                            .chunks = std::min<int64_t>(chunks, cuda::DeltaNetSlab::kMost),
                            .mma = family_ == KernelFamily::mma && cuda::has_mma_delta_net(args.shape)});
 }
 
+void CudaOps::attend_decode(Stream& stream, const cuda::AttentionView& view, const AttentionArgs& args) {
+  const auto batches = decode_batches(args, cuda::kMostDecodeTiles);
+  int64_t tiles = 0;
+  for (const cuda::DecodeBatch& batch : batches) tiles = std::max<int64_t>(tiles, batch.tile_count);
+  if (tiles == 0) return;
+  const int64_t dim = args.kv.head_dim;
+  auto* scratch = reinterpret_cast<float*>(workspace(stream, decode_scratch_bytes(args.heads, dim, tiles)));
+  cuda::AttentionView to_fold = view;
+  if (args.state == nullptr) to_fold.state = scratch + cuda::decode_scratch_floats(args.heads, dim, tiles);
+  for (const cuda::DecodeBatch& batch : batches) {
+    cuda::launch_attention_decode(cuda_stream_of(stream), to_fold, batch, scratch);
+  }
+}
+
+std::byte* CudaOps::workspace(Stream& stream, size_t bytes) {
+  if (bytes > workspace_size_) {
+    stream.synchronize();  // earlier calls may still read what this replaces
+    own_workspace_ = device_.allocate(bytes, MemorySpace::device);
+    set_workspace(own_workspace_.data(), bytes);
+  }
+  return workspace_;
+}
+
 // x [m, cols] of the call, rounded, until the next call.
 cuda::QuantizedRows CudaOps::quantize(Stream& stream, RowKind kind, const cuda::MatmulShape& shape) {
-  need_workspace(stream, cuda::QuantizedRows::bytes_for(shape.m, shape.cols));
-  const auto rows = cuda::QuantizedRows::at(workspace_, kind, shape.m, shape.cols);
+  std::byte* memory = workspace(stream, cuda::QuantizedRows::bytes_for(shape.m, shape.cols));
+  const auto rows = cuda::QuantizedRows::at(memory, kind, shape.m, shape.cols);
   cuda::launch_quantize(cuda_stream_of(stream), shape, rows);
   return rows;
+}
+
+// x is rounded already where the kernels of a family and kind do not round their single row themselves.
+bool rounds_its_row(KernelFamily family, RowKind kind, int64_t m) {
+  return family == KernelFamily::mma && kind == RowKind::decode && m == 1;
 }
 
 auto integer_products(KernelFamily family, RowKind kind) {
@@ -273,7 +303,7 @@ void CudaOps::matmul(Stream& stream, RowKind kind, const float* x, int64_t x_str
   if (outputs.empty()) return;
   const cuda::MatmulShape shape{.x = x, .x_stride = x_stride, .m = m, .cols = outputs.front().w.cols};
   const auto rounds = [this](WeightFormat format) { return fast_ && cuda::has_integer_products(format); };
-  const bool by_kernel = family_ == KernelFamily::mma && kind == RowKind::decode && cuda::rounds_its_row(m);
+  const bool by_kernel = rounds_its_row(family_, kind, m);
   cuda::QuantizedRows rounded;
   if (!by_kernel && std::any_of(outputs.begin(), outputs.end(),
                                 [&](const MatmulOutput& output) { return rounds(output.w.format); })) {
@@ -298,7 +328,9 @@ void CudaOps::matmul(Stream& stream, RowKind kind, const float* x, int64_t x_str
           .add_to_y = output.add_to_y};
     }
     const cudaStream_t to = cuda_stream_of(stream);
-    if (rounds(format)) {
+    if (rounds(format) && by_kernel) {
+      cuda::launch_matmul_mma_row(to, format, shape, products);
+    } else if (rounds(format)) {
       integer_products(family_, kind)(to, format, rounded, shape, products);
     } else {
       const auto launch = kind == RowKind::decode ? cuda::launch_matmul_decode : cuda::launch_matmul_prefill;

@@ -3,6 +3,7 @@
 
 #include "engine/device/cuda/cuda_check.h"
 #include "engine/ops/cuda/kernels.h"
+#include "engine/ops/cuda/overlap.cuh"
 #include "engine/ops/cuda/packed_load.cuh"
 
 namespace ete::cuda {
@@ -44,6 +45,8 @@ __device__ inline float activate(Activation act, float x) {
 
 __global__ void gated_activation_kernel(Activation act, const float* gate, const float* up, float* y,
                                         int64_t n, int64_t stride) {
+  let_next_kernel_start();
+  wait_for_previous_kernel();
   const int64_t column = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (column >= n) return;
   const int64_t at = blockIdx.y * stride + column;
@@ -75,15 +78,18 @@ __global__ void copy_rows_kernel(RowsCopies copies) {
 // A thread turns pair i of every head of a row: the angle's sine and cosine are shared. The angle is rounded
 // to float as transformers does; its sine and cosine are those of that float.
 __global__ void rope_kernel(RopeView args, const int64_t* positions) {
+  let_next_kernel_start();
   const int64_t half = args.rotary_dim / 2;
   const int64_t item = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (item >= args.m * half) return;
-  const int64_t row = item / half, i = item % half;
+  const bool exists = item < args.m * half;
+  const int64_t row = exists ? item / half : 0, i = item % half;
   const float angle = static_cast<float>(positions[row]) * args.inv_freq[i];
   double sine, cosine;
   sincos(static_cast<double>(angle), &sine, &cosine);
   const float s = static_cast<float>(sine) * args.amplitude;
   const float c = static_cast<float>(cosine) * args.amplitude;
+  wait_for_previous_kernel();
+  if (!exists) return;
   float* x = args.x + row * args.x_stride;
   for (int64_t head = 0; head < args.heads; ++head, x += args.head_dim) {
     const float a = x[i], b = x[i + half];
@@ -96,6 +102,8 @@ __global__ void rope_kernel(RopeView args, const int64_t* positions) {
 // fold pairwise: an order that depends on dim only.
 __global__ void rms_norm_kernel(RmsNormArgs args) {
   __shared__ float sums[kThreads];
+  let_next_kernel_start();
+  wait_for_previous_kernel();
   const int64_t row = blockIdx.x / args.heads, head = blockIdx.x % args.heads;
   const float* x = args.x + row * args.x_stride + head * args.dim;
   float* y = args.y + row * args.y_stride + head * args.dim;
@@ -127,20 +135,19 @@ void launch_embed(cudaStream_t stream, const PackedMatrix& table, const int32_t*
 }
 
 void launch_rms_norm(cudaStream_t stream, const RmsNormArgs& args) {
-  rms_norm_kernel<<<static_cast<unsigned>(args.m * args.heads), kThreads, 0, stream>>>(args);
-  CUDA_CHECK(cudaGetLastError());
+  launch_overlapping(stream, dim3(static_cast<unsigned>(args.m * args.heads)), kThreads, rms_norm_kernel,
+                     args);
 }
 
 void launch_rope(cudaStream_t stream, const RopeView& args, const int64_t* positions) {
-  rope_kernel<<<blocks_for(args.m * args.rotary_dim / 2), kThreads, 0, stream>>>(args, positions);
-  CUDA_CHECK(cudaGetLastError());
+  launch_overlapping(stream, dim3(blocks_for(args.m * args.rotary_dim / 2)), kThreads, rope_kernel, args,
+                     positions);
 }
 
 void launch_gated_activation(cudaStream_t stream, Activation act, const float* gate, const float* up,
                              float* y, int64_t m, int64_t n, int64_t stride) {
   const dim3 grid(blocks_for(n), static_cast<unsigned>(m));
-  gated_activation_kernel<<<grid, kThreads, 0, stream>>>(act, gate, up, y, n, stride);
-  CUDA_CHECK(cudaGetLastError());
+  launch_overlapping(stream, grid, kThreads, gated_activation_kernel, act, gate, up, y, n, stride);
 }
 
 void launch_copy_rows(cudaStream_t stream, int64_t m, std::span<const RowsCopy> copies) {

@@ -61,8 +61,9 @@ struct QuantizedRows {
 void launch_quantize(cudaStream_t stream, const MatmulShape& shape, const QuantizedRows& out);
 
 bool has_integer_products(WeightFormat format);
-// On tensor cores, from sm_80 on. Decode products of one row round it themselves: they need no QuantizedRows.
-bool rounds_its_row(int64_t m);
+// On tensor cores, from sm_80 on. Of one row there are products that round it themselves, to the same bits.
+void launch_matmul_mma_row(cudaStream_t stream, WeightFormat format, const MatmulShape& shape,
+                           const Products& products);
 void launch_matmul_mma_decode(cudaStream_t stream, WeightFormat format, const QuantizedRows& x,
                               const MatmulShape& shape, const Products& products);
 void launch_matmul_mma_prefill(cudaStream_t stream, WeightFormat format, const QuantizedRows& x,
@@ -141,7 +142,43 @@ struct AttentionView {
   float* state = nullptr;  // AttentionArgs::state
 };
 void launch_kv_append(cudaStream_t stream, const KvAppendView& args, const KvRows& rows);
-void launch_attention_decode(cudaStream_t stream, const AttentionView& args, const KvRows& rows);
+
+// Decode rows, a launch of at most kMostDecodeTiles pages: what a kernel's arguments hold.
+constexpr int kMostDecodeTiles = 192;
+struct DecodeTile {
+  const std::byte* page = nullptr;
+  int32_t row = 0;    // in q and out
+  int16_t begin = 0;  // keys [begin, end) of the page are seen
+  int16_t end = 0;
+};
+struct DecodeTiles {
+  DecodeTile tile[kMostDecodeTiles];
+  bool whole_rows = true;  // every row sees one page, so nothing is folded
+};
+// Consecutive pages of one row.
+struct DecodeRow {
+  int32_t row = 0;        // in out
+  int32_t state_row = 0;  // in AttentionView::state
+  int16_t first_tile = 0;
+  int16_t tiles = 0;
+  bool starts = false;  // with the row's first page
+  bool ends = false;    // with its last
+};
+struct DecodeRows {
+  DecodeRow row[kMostDecodeTiles];
+};
+struct DecodeBatch {
+  DecodeTiles tiles;
+  DecodeRows rows;
+  int tile_count = 0;
+  int row_count = 0;
+};
+// Floats of `scratch` for a batch of so many pages, which does not outlast the launch.
+inline int64_t decode_scratch_floats(int64_t heads, int64_t head_dim, int64_t tiles) {
+  return tiles * heads * AttentionArgs::state_floats(head_dim);
+}
+void launch_attention_decode(cudaStream_t stream, const AttentionView& args, const DecodeBatch& batch,
+                             float* scratch);
 
 // Prefill rows, a tile as long as the kernel takes. Exact in f32; or on tensor cores, from sm_80 on,
 // with q and the weights of the values rounded to the type of the cache.

@@ -1,5 +1,6 @@
 #include "engine/device/cuda/cuda_check.h"
 #include "engine/ops/cuda/attention.cuh"
+#include "engine/ops/cuda/overlap.cuh"
 
 // New keys and values go to their pages, rounded to nearest even.
 
@@ -18,10 +19,12 @@ __global__ void kv_append_kernel(KvAppendView args, KvRows rows) {
   const KvRow row = rows.rows[blockIdx.y];
   const int64_t width = args.kv.kv_heads * args.kv.head_dim;
   const int64_t column = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (column >= width) return;
   const int64_t head = column / args.kv.head_dim, d = column % args.kv.head_dim;
   std::byte* const* pages = rows.pages + row.pages_begin - row.first_page;
   T* page = reinterpret_cast<T*>(pages[row.position / kKvTile]);
+  wait_for_previous_kernel();
+  let_next_kernel_start();  // not earlier: attention's large blocks would settle on what is free just now
+  if (column >= width) return;
   T* k = page + (head * kKvTile + row.position % kKvTile) * args.kv.head_dim + d;
   T* v = k + width * kKvTile;
   store(args.k[row.row * args.k_stride + column], k);
@@ -34,9 +37,9 @@ void launch_kv_append(cudaStream_t stream, const KvAppendView& args, const KvRow
   const int64_t width = args.kv.kv_heads * args.kv.head_dim;
   const dim3 grid(static_cast<unsigned>((width + kThreads - 1) / kThreads),
                   static_cast<unsigned>(rows.count));
-  with_kv_type(args.kv.type,
-               [&]<typename T>(T) { kv_append_kernel<T><<<grid, kThreads, 0, stream>>>(args, rows); });
-  CUDA_CHECK(cudaGetLastError());
+  with_kv_type(args.kv.type, [&]<typename T>(T) {
+    launch_overlapping(stream, grid, kThreads, kv_append_kernel<T>, args, rows);
+  });
 }
 
 }  // namespace ete::cuda

@@ -1,10 +1,8 @@
-#include <type_traits>
-
 #include "engine/device/cuda/cuda_check.h"
 #include "engine/ops/cuda/fragment.cuh"
+#include "engine/ops/cuda/mma_split.cuh"
 #include "engine/ops/cuda/output_tile.cuh"
 #include "engine/ops/cuda/overlap.cuh"
-#include "engine/ops/cuda/quantize.cuh"
 
 // Products of Math::fast for decode rows, as fast as the weights can be read: int8 weights or nibbles times
 // int8 activations, a group of 32 columns at a time; each group's sum is exact, then scaled and added in f32.
@@ -18,16 +16,13 @@ namespace {
 
 constexpr int kTile = QuantizedRows::kTile;
 
-// What a warp copies at once of each panel, and how many of these it has under way.
-constexpr int kSplits = 4;  // warps of a block
-constexpr int kStages = 2;
-template <WeightFormat F>
-constexpr int kChunks = PackedLoad<F>::kGroup == 32 ? 2 : 1;  // of a stage: 2 KB
+constexpr int kStages = 2;  // that a warp has under way
+constexpr int kSplits = kDecodeSplits;
 
 // A warp's ring over the stages that are its own: `split`, split + kSplits and so on.
 template <WeightFormat F, int kPanels>
 struct WeightRing {
-  static constexpr int kStageBytes = kChunks<F> * FragmentLoad<F>::kChunkBytes;
+  static constexpr int kStageBytes = kDecodeChunks<F> * FragmentLoad<F>::kChunkBytes;
   static constexpr int kBytes = kStages * kPanels * kStageBytes;
 
   std::byte* ring;                 // shared, [kStages][kPanels][kStageBytes]
@@ -66,105 +61,92 @@ struct ReaderOfX {
   const int8_t* q;
   const float* scale;
   const float* sum;
-  int64_t groups;
-  int rows;           // from the lane's on
-  int64_t first = 0;  // group of the stage
+  int groups;
+  int rows;  // from the lane's on
 
   __device__ ReaderOfX(const QuantizedRows& x, const MatmulShape& shape, int64_t first_tile, int lane)
-      : groups(x.groups) {
+      : groups(static_cast<int>(x.groups)) {
     const int64_t cell = first_tile * x.groups * kTile;
     q = x.q + cell * 32 + lane * 8;
     scale = x.scale + cell + lane % 4 * 2;
     sum = x.sum + cell + lane % 4 * 2;
     rows = static_cast<int>(shape.m - first_tile * kTile) - lane / 4;
   }
-  __device__ void open(int64_t first_group) { first = first_group; }
-  // Group `group` of the stage.
-  __device__ void load(int tile, int group, GroupOfX* out) const {
-    const int64_t cell = (tile * groups + first + group) * kTile;
-    out->q = tile * kTile < rows ? __ldg(reinterpret_cast<const uint2*>(q + cell * 32)) : uint2{};
-    out->scale = __ldg(reinterpret_cast<const float2*>(scale + cell));
-    if constexpr (Load::kHasMinimum) out->sum = __ldg(reinterpret_cast<const float2*>(sum + cell));
-  }
-};
-
-// A single row of x, rounded by each warp for itself: a launch less, and a warp needs only its own stages'.
-// Lane 4 u + t rounds columns [4t, 4t + 4) and [16 + 4t, 20 + 4t) of group u; the row stands in all eight
-// places of the tile, of which only the first is stored.
-template <typename Load>
-struct RounderOfX {
-  static constexpr unsigned kWholeWarp = 0xffffffffu;
-  const float* x;  // [cols]
-  int64_t cols;
-  int lane;
-  uint2 q{};
-  float scale = 0;
-  float sum = 0;
-
-  __device__ RounderOfX(const QuantizedRows& /*x*/, const MatmulShape& shape, int64_t /*first_tile*/,
-                        int lane_of_warp)
-      : x(shape.x), cols(shape.cols), lane(lane_of_warp) {}
-  __device__ void open(int64_t first_group) {
-    const int64_t column = (first_group + lane / 4) * 32 + lane % 4 * 4;
-    const float4 low = four_of(x, column, cols), high = four_of(x, column + 16, cols);
-    float absmax = larger_absmax(absmax_of(low), absmax_of(high));
-    absmax = larger_absmax(absmax, __shfl_xor_sync(kWholeWarp, absmax, 1));
-    absmax = larger_absmax(absmax, __shfl_xor_sync(kWholeWarp, absmax, 2));
-    const GroupScale group(absmax);
-    int total = 0;
-    q.x = group.round(low, &total);
-    q.y = group.round(high, &total);
-    scale = group.scale;
-    if constexpr (Load::kHasMinimum) {
-      total += __shfl_xor_sync(kWholeWarp, total, 1);
-      total += __shfl_xor_sync(kWholeWarp, total, 2);
-      sum = scale * static_cast<float>(total);
-    }
-  }
-  __device__ void load(int /*tile*/, int group, GroupOfX* out) const {
-    out->q.x = __shfl_sync(kWholeWarp, q.x, group * 4 + lane % 4);
-    out->q.y = __shfl_sync(kWholeWarp, q.y, group * 4 + lane % 4);
-    const float of_group = __shfl_sync(kWholeWarp, scale, group * 4);
-    out->scale = {of_group, of_group};
-    if constexpr (Load::kHasMinimum) {
-      const float sum_of_group = __shfl_sync(kWholeWarp, sum, group * 4);
-      out->sum = {sum_of_group, sum_of_group};
+  // Groups [first, first + kCount) of a tile, by plain loads: the kernel before may write x after this one
+  // was launched.
+  template <int kCount, int kTiles>
+  __device__ void load(int tile, int first, GroupOfX (&out)[kCount][kTiles]) const {
+    const int cell = (tile * groups + first) * kTile;
+    const auto* q_at = reinterpret_cast<const uint2*>(q + int64_t{cell} * 32);
+    const auto* scale_at = reinterpret_cast<const float2*>(scale + cell);
+    const auto* sum_at = reinterpret_cast<const float2*>(sum + cell);
+    const bool exists = tile * kTile < rows;
+#pragma unroll
+    for (int u = 0; u < kCount; ++u) {
+      out[u][tile].q = exists ? q_at[u * kTile * 32 / sizeof(uint2)] : uint2{};
+      out[u][tile].scale = scale_at[u * kTile / 2];
+      if constexpr (Load::kHasMinimum) out[u][tile].sum = sum_at[u * kTile / 2];
     }
   }
 };
 
-// A stage of weights in shared memory; x is asked for before the weights are waited for.
-template <WeightFormat F, int kPanels, int kTiles, typename X>
-__device__ inline void multiply_stage(X& x, const WeightRing<F, kPanels>& ring, int slot, int stage,
-                                      float (&acc)[kPanels][kTiles][4]) {
+// A warp's way through its stages, kAhead groups at a time. Where there are warps enough to wait for x, it is
+// asked for just before; else, where registers allow it, x of the next groups while those at hand are
+// multiplied.
+template <WeightFormat F, int kPanels, int kTiles>
+struct Multiplier {
   using Load = FragmentLoad<F>;
-  constexpr int kAhead = kTiles <= 2 ? kChunkGroups : 2;  // groups of x in registers
-  x.open(static_cast<int64_t>(stage) * kChunks<F> * kChunkGroups);
+  static constexpr int kStageGroups = kDecodeChunks<F> * kChunkGroups;
+  static constexpr int kAhead = kTiles <= 2 ? 4 : 2;
+  static constexpr int kHalves = kTiles == 2 && kStageGroups == 2 * kAhead ? 2 : 1;
+
+  const ReaderOfX<Load>& x;
+  const WeightRing<F, kPanels>& ring;
+  GroupOfX at[kHalves][kAhead][kTiles];
+  float acc[kPanels][kTiles][4] = {};
+
+  __device__ Multiplier(const ReaderOfX<Load>& reader, const WeightRing<F, kPanels>& weights)
+      : x(reader), ring(weights) {}
+  __device__ void load(int half, int first_group) {
 #pragma unroll
-  for (int begin = 0; begin < kChunks<F> * kChunkGroups; begin += kAhead) {
-    GroupOfX at[kAhead][kTiles];
+    for (int i = 0; i < kTiles; ++i) x.load(i, first_group, at[half]);
+  }
+  // Of the warp's first stage; what follows is loaded with the stage before.
+  __device__ void start(int stage) {
+    if constexpr (kHalves == 2) load(0, stage * kStageGroups);
+  }
+  __device__ void multiply_stage(int slot, int stage) {
+    const int first = stage * kStageGroups;
 #pragma unroll
-    for (int u = 0; u < kAhead; ++u) {
+    for (int begin = 0; begin < kStageGroups; begin += kAhead) {
+      const int half = begin / kAhead % kHalves;
+      if constexpr (kHalves == 1) load(0, first + begin);
+      if (begin == 0) {
+        wait_for_copies<kStages - 1>();
+        __syncwarp();
+      }
+      if constexpr (kHalves == 2) {
+        const int next = half == 0 ? first + kAhead : first + kSplits * kStageGroups;
+        load(1 - half, min(next, x.groups - kAhead));
+      }
 #pragma unroll
-      for (int i = 0; i < kTiles; ++i) x.load(i, begin + u, &at[u][i]);
-    }
-    if (begin == 0) {
-      wait_for_copies<kStages - 1>();
-      __syncwarp();
-    }
+      for (int u = 0; u < kAhead; ++u) {
 #pragma unroll
-    for (int u = 0; u < kAhead; ++u) {
+        for (int p = 0; p < kPanels; ++p) {
+          Fragment w;
+          Load::load(ring.chunk(slot, p, (begin + u) / kChunkGroups), (begin + u) % kChunkGroups, ring.lane,
+                     &w);
 #pragma unroll
-      for (int p = 0; p < kPanels; ++p) {
-        Fragment w;
-        Load::load(ring.chunk(slot, p, (begin + u) / kChunkGroups), (begin + u) % kChunkGroups, ring.lane,
-                   &w);
-#pragma unroll
-        for (int i = 0; i < kTiles; ++i) accumulate_group<Load>(w, at[u][i], acc[p][i]);
+          for (int i = 0; i < kTiles; ++i) accumulate_group<Load>(w, at[half][u][i], acc[p][i]);
+        }
       }
     }
   }
-}
+};
+
+// Of a multiprocessor: what a matrix of 12288 rows has for each of an H200's.
+template <int kTiles>
+constexpr int kBlocksAtOnce = kTiles == 1 ? 6 : 3;
 
 // partial: shared, [kSplits][pitch]: [kTiles * 4][32] of each warp.
 template <typename Load, int kTiles>
@@ -179,18 +161,17 @@ __device__ inline void add_and_store(const float* partial, int pitch, const std:
     float total = 0;
 #pragma unroll
     for (int split = 0; split < kSplits; ++split) total += partial[split * pitch + item];
-    if constexpr (Load::kRowScale) total *= Load::row_scale(panel, row_of_panel);
-    store_output(product, row, first_output + row_of_panel, total);
+    store_output(product, row, first_output + row_of_panel, total * Load::row_scale(panel, row_of_panel));
   }
 }
 
-// kRounds: x is the one row of `shape`, not yet rounded.
-template <WeightFormat F, int kPanels, int kTiles, bool kRounds>
-__global__ void __launch_bounds__(kSplits * 32)
+template <WeightFormat F, int kPanels, int kTiles>
+__global__ void __launch_bounds__(kSplits * 32, kBlocksAtOnce<kTiles>)
     decode_kernel(QuantizedRows x, MatmulShape shape, Products products, int panel_bytes) {
   using Load = FragmentLoad<F>;
   using Ring = WeightRing<F, kPanels>;
   constexpr int kSums = kPanels * kTiles * 4;
+  let_next_kernel_start();
   static_assert(Ring::kBytes >= kSums * 32 * 4, "a warp's sums replace its ring");
   __shared__ __align__(128) std::byte rings[kSplits][Ring::kBytes];
 
@@ -208,11 +189,12 @@ __global__ void __launch_bounds__(kSplits * 32)
   wait_for_previous_kernel();
 
   const int64_t first_tile = static_cast<int64_t>(blockIdx.x) * kTiles;
-  std::conditional_t<kRounds, RounderOfX<Load>, ReaderOfX<Load>> reader(x, shape, first_tile, lane);
-  float acc[kPanels][kTiles][4] = {};
+  const ReaderOfX<Load> reader(x, shape, first_tile, lane);
+  Multiplier<F, kPanels, kTiles> multiplier(reader, ring);
+  multiplier.start(split);
   int slot = 0;
   for (int stage = split; stage * Ring::kStageBytes < ring.data_bytes; stage += kSplits) {
-    multiply_stage<F, kPanels, kTiles>(reader, ring, slot, stage, acc);
+    multiplier.multiply_stage(slot, stage);
     __syncwarp();
     ring.fill(slot, stage + kStages * kSplits);
     slot = slot + 1 == kStages ? 0 : slot + 1;
@@ -221,7 +203,8 @@ __global__ void __launch_bounds__(kSplits * 32)
   __syncwarp();
   float* partial = reinterpret_cast<float*>(rings[split]);
 #pragma unroll
-  for (int i = 0; i < kSums; ++i) partial[i * 32 + lane] = acc[i / (kTiles * 4)][i / 4 % kTiles][i % 4];
+  for (int i = 0; i < kSums; ++i)
+    partial[i * 32 + lane] = multiplier.acc[i / (kTiles * 4)][i / 4 % kTiles][i % 4];
   __syncthreads();
 #pragma unroll
   for (int p = 0; p < kPanels; ++p) {
@@ -232,23 +215,20 @@ __global__ void __launch_bounds__(kSplits * 32)
   }
 }
 
-template <WeightFormat F, int kPanels, int kTiles, bool kRounds = false>
+template <WeightFormat F, int kPanels, int kTiles>
 void launch(cudaStream_t stream, const QuantizedRows& x, const MatmulShape& shape, const Products& products) {
   const int64_t rows = kTiles * kTile;
   const dim3 grid(static_cast<unsigned>((shape.m + rows - 1) / rows),
                   static_cast<unsigned>(tiles_of<kPanels * 16>(products)));
-  launch_overlapping(stream, grid, kSplits * 32, decode_kernel<F, kPanels, kTiles, kRounds>, x, shape,
-                     products, static_cast<int>(panel_bytes(F, shape.cols)));
+  launch_overlapping(stream, grid, kSplits * 32, decode_kernel<F, kPanels, kTiles>, x, shape, products,
+                     static_cast<int>(panel_bytes(F, shape.cols)));
 }
 
 }  // namespace
 
-bool rounds_its_row(int64_t m) { return m == 1; }
-
 void launch_matmul_mma_decode(cudaStream_t stream, WeightFormat format, const QuantizedRows& x,
                               const MatmulShape& shape, const Products& products) {
   with_fragments(format, [&]<WeightFormat F>() {
-    if (rounds_its_row(shape.m)) return launch<F, 1, 1, true>(stream, x, shape, products);
     if (shape.m <= kTile) return launch<F, 1, 1>(stream, x, shape, products);
     if (shape.m <= 2 * kTile) return launch<F, 2, 2>(stream, x, shape, products);
     launch<F, 2, 4>(stream, x, shape, products);

@@ -109,11 +109,8 @@ __device__ inline void store_warp(const Product& product, int64_t first_panel, i
       const int64_t output = (first_panel + p) * 16 + row_of_panel;
       const int64_t row = first_row + j / 4 * kTile + 2 * t + j % 2;
       if (row >= m || output >= product.rows) continue;
-      float total = acc[p][j / 4][j % 4];
-      if constexpr (Load::kRowScale) {
-        total *= Load::row_scale(product.panels + (first_panel + p) * panel_bytes, row_of_panel);
-      }
-      store_output(product, row, output, total);
+      const std::byte* panel = product.panels + (first_panel + p) * panel_bytes;
+      store_output(product, row, output, acc[p][j / 4][j % 4] * Load::row_scale(panel, row_of_panel));
     }
   }
 }

@@ -7,7 +7,8 @@
 
 // Two kernels of one stream that overlap from sm_90 on (CUDA C++ Programming Guide, "Programmatic Dependent
 // Launch"): the first says when the second may be launched, the second waits before it reads what the first
-// wrote. What the second reads earlier must have been there when the first was launched.
+// wrote. What the second reads earlier must have been there when the first was launched; where the first says
+// so before it waits itself, even earlier. Weights are, which products read ahead.
 
 namespace ete::cuda {
 
@@ -33,7 +34,7 @@ inline bool can_overlap_kernels() {
                                    [major](int built) { return built / 100 == major; });
 }
 
-// Launches a kernel that calls wait_for_previous_kernel().
+// Launches a kernel that calls wait_for_previous_kernel() in every block.
 template <typename... Params, typename... Args>
 void launch_overlapping(cudaStream_t stream, dim3 grid, unsigned threads, void (*kernel)(Params...),
                         Args... args) {

@@ -17,9 +17,9 @@ constexpr int kGroupsPerBlock = kThreads / kLanes;
 
 // Eight lanes take a group, four columns each. Rows past m are zero, so that kernels may compute whole tiles.
 __global__ void __launch_bounds__(kThreads) quantize_kernel(MatmulShape shape, QuantizedRows out) {
+  let_next_kernel_start();
   // What runs before may write x and still reads what the last call left in `out`.
   wait_for_previous_kernel();
-  let_next_kernel_start();
   const int lane = threadIdx.x % kLanes;
   const int64_t group = static_cast<int64_t>(blockIdx.x) * kGroupsPerBlock + threadIdx.x / kLanes;
   const int64_t row = blockIdx.y;
@@ -28,11 +28,11 @@ __global__ void __launch_bounds__(kThreads) quantize_kernel(MatmulShape shape, Q
       exists ? four_of(shape.x + row * shape.x_stride, group * 32 + lane * 4, shape.cols) : float4{};
   float absmax = absmax_of(x);
   for (int step = kLanes / 2; step > 0; step /= 2) {
-    absmax = larger_absmax(absmax, __shfl_xor_sync(0xffffffffu, absmax, step));
+    absmax = larger(absmax, __shfl_xor_sync(0xffffffffu, absmax, step));
   }
   const GroupScale scale(absmax);
-  int sum = 0;
-  const uint32_t word = scale.round(x, &sum);
+  const uint32_t word = scale.round(x);
+  int sum = add_bytes(word, 0);
   for (int step = kLanes / 2; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
   if (group >= out.groups) return;
   const int64_t cell = (row / kTile * out.groups + group) * kTile + row % kTile;

@@ -2,8 +2,8 @@
 
 #include "engine/ops/cuda/kernels.h"
 
-// How a group of 32 activations becomes int8: absmax / 127, rounded to nearest even. A group that is not all
-// finite gets no number for its scale, so that its row of a product is none either.
+// How a group of 32 activations becomes int8: by 127 / absmax, rounded to nearest even. A group that is not
+// all finite gets no number for its scale, so that its row of a product is none either.
 
 namespace ete::cuda {
 
@@ -20,34 +20,52 @@ __device__ inline float4 four_of(const float* x /*[cols]*/, int64_t column, int6
   return {four[0], four[1], four[2], four[3]};
 }
 
-// The largest size, or NaN where one is not finite.
-__device__ inline float absmax_of(const float4& x) {
-  const float absmax = fmaxf(fmaxf(fabsf(x.x), fabsf(x.y)), fmaxf(fabsf(x.z), fabsf(x.w)));
-  const bool finite = isfinite(x.x) && isfinite(x.y) && isfinite(x.z) && isfinite(x.w);
-  return finite ? absmax : NAN;
+// NaN if one of both is.
+__device__ inline float larger(float a, float b) {
+#if __CUDA_ARCH__ >= 800
+  float max;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(max) : "f"(a), "f"(b));
+  return max;
+#else
+  return isnan(a) || isnan(b) ? NAN : fmaxf(a, b);
+#endif
 }
-__device__ inline float larger_absmax(float a, float b) { return isnan(a) || isnan(b) ? NAN : fmaxf(a, b); }
+__device__ inline float absmax_of(const float4& x) {
+  return larger(larger(fabsf(x.x), fabsf(x.y)), larger(fabsf(x.z), fabsf(x.w)));
+}
+
+// To 1 in 2^23, of sizes from 2^-126 to 2^126.
+__device__ inline float reciprocal(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// 1.5 x 2^23: a number of less than 2^22 in size, added to it, is rounded to the nearest integer, which the
+// sum's low bits are in two's complement.
+constexpr float kRoundingMagic = 12582912.0f;
 
 struct GroupScale {
   float scale;
   float inverse;  // 0 where all become zero
   __device__ explicit GroupScale(float absmax) {
-    const bool counts = absmax >= kLeastRounded;
-    scale = isnan(absmax) ? NAN : counts ? absmax / 127.0f : 0.0f;
-    inverse = counts ? 127.0f / absmax : 0.0f;
+    const bool finite = absmax < INFINITY, counts = finite && absmax >= kLeastRounded;
+    scale = !finite ? NAN : counts ? absmax * (1.0f / 127.0f) : 0.0f;
+    inverse = counts ? 31.75f * reciprocal(absmax * 0.25f) : 0.0f;
   }
-  // Four bytes, whose sum is added to *sum.
-  __device__ uint32_t round(const float4& x, int* sum) const {
-    const float values[4] = {x.x, x.y, x.z, x.w};
-    uint32_t word = 0;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int q = inverse == 0.0f ? 0 : __float2int_rn(values[i] * inverse);
-      *sum += q;
-      word |= (static_cast<uint32_t>(q) & 0xffu) << (8 * i);
-    }
-    return word;
+  // Four bytes.
+  __device__ uint32_t round(const float4& x) const {
+    const uint32_t low = __byte_perm(rounded(x.x), rounded(x.y), 0x0040);
+    return __byte_perm(low, __byte_perm(rounded(x.z), rounded(x.w), 0x0040), 0x5410);
   }
+
+ private:
+  __device__ uint32_t rounded(float x) const { return __float_as_uint(x * inverse + kRoundingMagic); }
 };
+
+// The sum of four signed bytes, added to `sum`.
+__device__ inline int add_bytes(uint32_t bytes, int sum) {
+  return __dp4a(static_cast<int>(bytes), 0x01010101, sum);
+}
 
 }  // namespace ete::cuda

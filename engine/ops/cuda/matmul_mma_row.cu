@@ -1,0 +1,293 @@
+#include "engine/device/cuda/cuda_check.h"
+#include "engine/ops/cuda/mma_split.cuh"
+#include "engine/ops/cuda/multiprocessors.cuh"
+#include "engine/ops/cuda/output_tile.cuh"
+#include "engine/ops/cuda/overlap.cuh"
+#include "engine/ops/cuda/quantize.cuh"
+
+// Products of Math::fast of one decode row: the bits of matmul_mma_decode.cu, by fewer instructions. A
+// product on tensor cores has eight columns for rows of x; here they are eight groups of columns of the one
+// row. Column j of the operand holds group j and is zero in the products of the other groups, so that one
+// accumulator collects the sums of eight groups, two in each lane, which then scale them all at once. Weights
+// go from memory to registers, ahead of their use; each warp rounds the columns that it multiplies.
+
+namespace ete::cuda {
+
+namespace {
+
+constexpr int kSplits = kDecodeSplits;
+constexpr int kUnitGroups = 8;  // that a warp multiplies at once
+constexpr unsigned kWholeWarp = 0xffffffffu;
+
+// Where a warp's units are: a unit is as many of the warp's stages as hold kUnitGroups.
+template <WeightFormat F>
+struct UnitOrder {
+  using Load = FragmentLoad<F>;
+  static constexpr int kStageGroups = kDecodeChunks<F> * kChunkGroups;
+  static constexpr int kStages = kUnitGroups / kStageGroups;
+  static constexpr int kNextStage = kSplits * kStageGroups;  // of the warp: groups from one to the next
+  static constexpr int kNextStageBytes = kSplits * Load::offset_of(kStageGroups);
+  int split;
+  int groups;  // of a panel
+  __device__ int first(int unit) const { return split * kStageGroups + unit * kStages * kNextStage; }
+  // From the unit's first on.
+  __device__ static int group(int at) { return at / kStageGroups * kNextStage + at % kStageGroups; }
+  __device__ bool exists(int unit) const { return first(unit) < groups; }
+};
+
+// A lane's weights of a unit as they lie in memory.
+template <WeightFormat F>
+struct UnitOfWeights {
+  using Load = FragmentLoad<F>;
+  using Order = UnitOrder<F>;
+  uint32_t words[kUnitGroups][Load::kWords] = {};
+  __half scale[2][2] = {};    // of row g + 8 i, group 2 t + j of the unit
+  __half minimum[2][2] = {};  // of formats that have one
+
+  // Groups past the last are as they were, but for their scales: their columns of x are zero. data: the
+  // lane's words of the warp's first stage.
+  __device__ void load(const std::byte* data, const Order& order, int unit, int lane) {
+    const int left = order.groups - order.first(unit);
+    if (left <= 0) return;
+    const std::byte* at = data + unit * Order::kStages * Order::kNextStageBytes;
+    if (left > Order::group(kUnitGroups - 1)) {
+#pragma unroll
+      for (int i = 0; i < kUnitGroups; ++i) load_words(at, i);
+      if constexpr (!Load::kRowScale) load_scales<true>(at, left, lane);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kUnitGroups; ++i) {
+        if (Order::group(i) < left) load_words(at, i);
+      }
+      if constexpr (!Load::kRowScale) load_scales<false>(at, left, lane);
+    }
+  }
+
+ private:
+  __device__ void load_words(const std::byte* at, int group) {
+    constexpr int kOfStage = Order::kStageGroups;
+    at += group / kOfStage * Order::kNextStageBytes + Load::offset_of(group % kOfStage);
+#pragma unroll
+    for (int i = 0; i < Load::kWords; ++i) {
+      words[group][i] = __ldcs(reinterpret_cast<const uint32_t*>(at + i * 128));
+    }
+  }
+  template <bool kWhole>
+  __device__ void load_scales(const std::byte* at, int left, int lane) {
+    constexpr int kOfStage = Order::kStageGroups;
+    const int first = lane % 4 * 2;
+    const auto* halves =
+        reinterpret_cast<const __half*>(at + first / kOfStage * Order::kNextStageBytes +
+                                        Load::scales_of(first % kOfStage) - lane * 4 + lane / 4 * 2);
+    constexpr int kNext = (Load::scales_of(1) - Load::scales_of(0)) / 2;
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const bool exists = kWhole || Order::group(first + j) < left;
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        scale[i][j] = exists ? __ldg(halves + j * kNext + i * 8) : __half{};
+        if constexpr (Load::kHasMinimum) {
+          minimum[i][j] = exists ? __ldg(halves + j * kNext + 16 + i * 8) : __half{};
+        }
+      }
+    }
+  }
+};
+
+// Eight columns of a unit of x: lane 4 u + t has columns [4t, 4t + 4) and [16 + 4t, 20 + 4t) of group u.
+template <WeightFormat F>
+struct ColumnsOfX {
+  using Order = UnitOrder<F>;
+  const float* x;
+  int cols;
+  int column;     // the lane's first of the first unit
+  bool by_fours;  // whole groups, aligned
+  float4 low;
+  float4 high;
+
+  __device__ ColumnsOfX(const MatmulShape& shape, const Order& order, int lane)
+      : x(shape.x),
+        cols(static_cast<int>(shape.cols)),
+        column(32 * (order.first(0) + Order::group(lane / 4)) + lane % 4 * 4),
+        by_fours(shape.cols % 32 == 0 && reinterpret_cast<uintptr_t>(shape.x) % 16 == 0) {}
+  __device__ void load(int unit) {
+    const int at = column + unit * Order::kStages * Order::kNextStage * 32;
+    if (!by_fours) {
+      low = four_of(x, at, cols);
+      high = four_of(x, at + 16, cols);
+    } else {
+      const auto* fours = reinterpret_cast<const float4*>(x + at);
+      low = at < cols ? fours[0] : float4{};
+      high = at < cols ? fours[4] : float4{};
+    }
+  }
+};
+
+// A unit of x, rounded: q as its lanes loaded it, scale and sum of groups 2t and 2t + 1 as lanes (g, t) need
+// them.
+template <typename Load>
+struct UnitOfX {
+  uint2 q;
+  float scale[2];
+  float sum[2];
+
+  __device__ UnitOfX(const float4& low, const float4& high, int lane) {
+    float absmax = larger(absmax_of(low), absmax_of(high));
+    absmax = larger(absmax, __shfl_xor_sync(kWholeWarp, absmax, 1));
+    absmax = larger(absmax, __shfl_xor_sync(kWholeWarp, absmax, 2));
+    const GroupScale group(absmax);
+    q = {group.round(low), group.round(high)};
+    for_both(lane, group.scale, &scale);
+    if constexpr (Load::kHasMinimum) {
+      int total = add_bytes(q.y, add_bytes(q.x, 0));
+      total += __shfl_xor_sync(kWholeWarp, total, 1);
+      total += __shfl_xor_sync(kWholeWarp, total, 2);
+      for_both(lane, group.scale * static_cast<float>(total), &sum);
+    }
+  }
+
+ private:
+  __device__ static void for_both(int lane, float of_group, float (*out)[2]) {
+    const int from = lane % 4 * 8;
+    (*out)[0] = __shfl_sync(kWholeWarp, of_group, from);
+    (*out)[1] = __shfl_sync(kWholeWarp, of_group, from + 4);
+  }
+};
+
+// acc += the products of a unit, in ascending order of its groups; acc [2] is that of rows g and g + 8, the
+// same in the four lanes of g.
+template <WeightFormat F>
+__device__ inline void multiply_unit(const UnitOfWeights<F>& w, const UnitOfX<FragmentLoad<F>>& x, int lane,
+                                     float (&acc)[2]) {
+  using Load = FragmentLoad<F>;
+  int32_t d[4];
+#pragma unroll
+  for (int group = 0; group < kUnitGroups; ++group) {
+    uint32_t a[4];
+    int32_t products[4];
+    Load::unpack(w.words[group], a);
+    multiply_group(a, x.q, products);
+#pragma unroll
+    for (int i = group % 2; i < 4; i += 2) {
+      d[i] = group < 2 || lane % 4 == group / 2 ? products[i] : d[i];
+    }
+  }
+  float dot[2][2], scale[2][2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      dot[i][j] = __int_as_float(d[i * 2 + j]) - kMagic;
+      scale[i][j] = Load::kRowScale ? x.scale[j] : __half2float(w.scale[i][j]) * x.scale[j];
+    }
+  }
+#pragma unroll
+  for (int t = 0; t < 4; ++t) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      float next = acc[i];
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        next = fmaf(dot[i][j], scale[i][j], next);
+        if constexpr (Load::kHasMinimum) next = fmaf(__half2float(w.minimum[i][j]), x.sum[j], next);
+      }
+      acc[i] = __shfl_sync(kWholeWarp, next, t, 4);
+    }
+  }
+}
+
+// kAhead: units of weights in registers.
+template <WeightFormat F, int kPanels, int kAhead>
+__global__ void __launch_bounds__(kSplits * 32)
+    row_kernel(MatmulShape shape, Products products, int panel_bytes, int groups) {
+  using Load = FragmentLoad<F>;
+  __shared__ float partial[kSplits][kPanels * 16];
+  let_next_kernel_start();
+  const OutputTile tile = tile_of<kPanels * 16>(products, blockIdx.x);
+  const Product& product = *tile.product;
+  const std::byte* panel = product.panels + tile.first_panel * panel_bytes;
+  const bool whole =
+      tile.first_panel + kPanels <= (product.rows + 15) / 16;  // else the first panel stands in
+  const int lane = threadIdx.x % 32;
+  const UnitOrder<F> order{static_cast<int>(threadIdx.x) / 32, groups};
+  const std::byte* data[kPanels];
+#pragma unroll
+  for (int p = 0; p < kPanels; ++p) {
+    data[p] = panel + (whole ? p : 0) * panel_bytes + Load::kHeaderBytes + Load::offset_of(order.first(0)) +
+              lane * 4;
+  }
+  UnitOfWeights<F> weights[kAhead][kPanels];
+#pragma unroll
+  for (int a = 0; a < kAhead; ++a) {
+#pragma unroll
+    for (int p = 0; p < kPanels; ++p) weights[a][p].load(data[p], order, a, lane);
+  }
+  wait_for_previous_kernel();
+
+  ColumnsOfX<F> columns(shape, order, lane);
+  columns.load(0);
+  float acc[kPanels][2] = {};
+  for (int first = 0; order.exists(first); first += kAhead) {
+#pragma unroll
+    for (int a = 0; a < kAhead; ++a) {
+      const int unit = first + a;
+      if (!order.exists(unit)) break;
+      const UnitOfX<Load> x(columns.low, columns.high, lane);
+      columns.load(unit + 1);
+#pragma unroll
+      for (int p = 0; p < kPanels; ++p) {
+        multiply_unit<F>(weights[a][p], x, lane, acc[p]);
+        weights[a][p].load(data[p], order, unit + kAhead, lane);
+      }
+    }
+  }
+  if (lane % 4 == 0) {
+#pragma unroll
+    for (int p = 0; p < kPanels; ++p) {
+      partial[order.split][p * 16 + lane / 4] = acc[p][0];
+      partial[order.split][p * 16 + lane / 4 + 8] = acc[p][1];
+    }
+  }
+  __syncthreads();
+  const int row = threadIdx.x;
+  const int64_t output = tile.first_panel * 16 + row;
+  if (row >= (whole ? kPanels * 16 : 16) || output >= product.rows) return;
+  float total = 0;
+#pragma unroll
+  for (int split = 0; split < kSplits; ++split) total += partial[split][row];
+  store_output(product, 0, output, total * Load::row_scale(panel + row / 16 * panel_bytes, row % 16));
+}
+
+template <WeightFormat F, int kPanels, int kAhead>
+void launch(cudaStream_t stream, const MatmulShape& shape, const Products& products) {
+  const int64_t block = block_cols(F);
+  launch_overlapping(stream, dim3(static_cast<unsigned>(tiles_of<kPanels * 16>(products))), kSplits * 32,
+                     row_kernel<F, kPanels, kAhead>, shape, products,
+                     static_cast<int>(panel_bytes(F, shape.cols)),
+                     static_cast<int>((shape.cols + block - 1) / block * block / 32));
+}
+
+// Few panels leave each multiprocessor few warps, which have to look further ahead. Launch shapes as measured
+// on an H200.
+template <WeightFormat F>
+void launch(cudaStream_t stream, const MatmulShape& shape, const Products& products) {
+  constexpr bool kNibbles = FragmentLoad<F>::kWords == 2, kHasMinimum = FragmentLoad<F>::kHasMinimum;
+  const int64_t panels = products.product[products.count - 1].panel_end;
+  const int64_t multiprocessors = multiprocessor_count();
+  if (panels >= 4 * multiprocessors) {
+    return launch < F, 2, kNibbles && !kHasMinimum ? 2 : 1 > (stream, shape, products);
+  }
+  if constexpr (!kNibbles) {
+    if (panels > 2 * multiprocessors) return launch<F, 1, 2>(stream, shape, products);
+  }
+  launch<F, 1, 4>(stream, shape, products);
+}
+
+}  // namespace
+
+void launch_matmul_mma_row(cudaStream_t stream, WeightFormat format, const MatmulShape& shape,
+                           const Products& products) {
+  with_fragments(format, [&]<WeightFormat F>() { launch<F>(stream, shape, products); });
+}
+
+}  // namespace ete::cuda
