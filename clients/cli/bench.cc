@@ -166,6 +166,11 @@ class Bench {
 
 int bench(BenchOptions options) {
   const int64_t most = *std::max_element(options.sessions.begin(), options.sessions.end());
+  if (options.engine.prefix_cache > 0) {
+    throw Error(ErrorCode::invalid_argument,
+                "--prefix-cache: bench computes every position that it measures; accepted: 0, auto (as 0)");
+  }
+  options.engine.prefix_cache = 0;
   options.engine.max_sessions = std::max(options.engine.max_sessions, static_cast<int>(most));
   ModelFiles model;
   Report report;

@@ -121,6 +121,18 @@ void add_size_flags(CLI::App& app, EngineOptions& options) {
              if (text != "auto" && !share) reject_flag("--host-share", text, "auto, or a number from 0 to 1");
              options.host_share = share.value_or(-1);
            });
+  add_flag(
+      app, "--prefix-cache", "SIZE|auto",
+      "most memory for what earlier requests computed, so that prompts that begin as they did compute only "
+      "the rest; 0: none [auto: a quarter of the RAM that is left, at most 4G, or what sessions leave of "
+      "their memory on the device]",
+      [&options](const std::string& text) {
+        const auto size = parse_size(text);
+        if (text != "auto" && (!size || *size > std::numeric_limits<int64_t>::max())) {
+          reject_flag("--prefix-cache", text, "auto, 0, or a size in bytes, or with K, M or G, as 0.5G");
+        }
+        options.prefix_cache = size ? static_cast<int64_t>(*size) : -1;
+      });
   add_integer(app, "--threads", 1, "host threads [the machine's cores]", options.threads);
 }
 

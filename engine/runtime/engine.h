@@ -31,10 +31,11 @@ struct EngineOptions {
   std::string vocab = "auto";
   std::string weights = "auto";
   int max_sessions = 16;
-  int64_t context = -1;   // positions a session; -1: the model's
-  int64_t chunk = -1;     // prompt rows a pass, rounded up to a multiple of 64
-  double host_share = 0;  // 0..1; -1: auto
-  int threads = 0;        // 0: the machine's cores
+  int64_t context = -1;       // positions a session; -1: the model's
+  int64_t chunk = -1;         // prompt rows a pass, rounded up to a multiple of 64
+  double host_share = 0;      // 0..1; -1: auto
+  int threads = 0;            // 0: the machine's cores
+  int64_t prefix_cache = -1;  // bytes of cached prefixes at most; -1: auto, 0: nothing is cached
   std::vector<std::string> accept_unknown;
 };
 
@@ -65,6 +66,7 @@ struct Plan {
   uint64_t kv_bytes_per_session = 0;  // at full context
   std::string state_placement;        // "device" | "host"; "" for a model without recurrent state
   uint64_t state_bytes_per_session = 0;
+  uint64_t prefix_cache_bytes = 0;  // of cached prefixes at most; 0: nothing is cached
   uint64_t activation_bytes = 0;
   uint64_t peak_device_bytes = 0;
   uint64_t peak_host_bytes = 0;
@@ -81,6 +83,9 @@ enum class WantedRows : uint8_t { none, last, all };
 struct OpenRequest {
   std::string request_id;
   std::vector<int32_t> prompt_ids;  // may be empty: then the first Step is at position 0
+  // Prefixes are shared among requests of the same salt only. Positions of the prompt that were found in the
+  // cache are not computed again; those whose rows are wanted, and the last one, always are. A fork looks
+  // nothing up and keeps the salt of the session that it continues.
   std::string cache_salt;
   // 0: none. Otherwise prompt_ids continues a copy of that session at fork_position. Of a model with
   // recurrent state the session must be idle, and fork_position is one at which it could be truncated.
@@ -111,8 +116,8 @@ struct StepTimings {
 struct StepResult {
   int64_t position = 0;  // absolute index of the first row in `rows`
   std::vector<LogitsRow> rows;
-  int64_t length = 0;  // positions that the session now holds
-  int64_t reused_tokens = 0;
+  int64_t length = 0;         // positions that the session now holds
+  int64_t reused_tokens = 0;  // positions of the prompt that came from the prefix cache
   StepTimings timings;
 };
 
@@ -131,7 +136,11 @@ struct EngineStatus {
   uint64_t passes = 0;  // that are done
   uint64_t decode_rows = 0;
   uint64_t prefill_rows = 0;
-  uint64_t kv_bytes = 0;  // host and device bytes now held by sessions, recurrent states too
+  uint64_t kv_bytes = 0;      // host and device bytes now held by sessions, recurrent states too
+  uint64_t prefix_bytes = 0;  // of cached prefixes, what they share with sessions included
+  uint64_t prefix_lookups = 0;
+  uint64_t prefix_hits = 0;
+  uint64_t reused_tokens = 0;  // by all sessions so far
   double last_pass_ms = 0;
 };
 

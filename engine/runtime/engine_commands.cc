@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <exception>
 #include <new>
 #include <string>
@@ -32,12 +33,13 @@ void EngineImpl::open_session(OpenCommand& command) {
   session->id = command.id;
   session->request_id = std::move(request.request_id);
   session->listener = command.listener;
+  session->cache_salt = std::move(request.cache_salt);
   if (request.fork_of != 0) session->length = share_fork(request, session.get());
   check_open(request, session->length, {files_.config.vocab_size, placement_.context});
   const auto count = static_cast<int64_t>(request.prompt_ids.size());
   if (count > 0) {
     session->wanted = std::move(request.wanted);
-    begin_work(*session, command.submitted, std::move(request.prompt_ids), request.rows, 1);
+    begin_work(*session, command.submitted, request.prompt_ids, request.rows, 1);
   }
   const Scheduler::Admission admission = scheduler_.open(command.id, session->length, count);
   if (admission == Scheduler::Admission::refused) {
@@ -45,8 +47,9 @@ void EngineImpl::open_session(OpenCommand& command) {
                 "sessions: " + std::to_string(scheduler_.active()) + " are active (--max-sessions) and " +
                     std::to_string(scheduler_.waiting()) + " wait already, the most that may");
   }
+  session->seeks_prefix = count > 0 && request.fork_of == 0;
   // One that waits gets its room when a place is free.
-  if (admission == Scheduler::Admission::admitted) kv_->check_room(session->length, session->length + count);
+  if (admission == Scheduler::Admission::admitted) admit(*session);
   sessions_[command.id] = std::move(session);
 }
 
@@ -70,6 +73,8 @@ int64_t EngineImpl::share_fork(const OpenRequest& request, EngineSession* sessio
   }
   session->state = states_->fork(parent->state, length);
   session->kv = kv_->fork(parent->kv, length);
+  session->cache_salt = parent->cache_salt;
+  session->ids.assign(parent->ids.begin(), parent->ids.begin() + length);
   return length;
 }
 
@@ -90,29 +95,30 @@ void EngineImpl::submit_step(EngineSession& session, StepCommand& command) {
   }
   check_step(request, session.length, {files_.config.vocab_size, placement_.context});
   const auto count = static_cast<int64_t>(request.ids.size());
-  kv_->check_room(session.length, request.position + count);
+  make_kv_room(session.length, request.position + count);
   states_->truncate(session.state, request.position);
   session.length = request.position;
+  session.cached = std::min(session.cached, session.length);
   kv_->truncate(session.kv, session.length);
   const int64_t committed = count - request.n_draft;
   session.wanted = std::move(request.wanted);
-  begin_work(session, command.submitted, std::move(request.ids), request.rows, request.n_draft + 1);
+  begin_work(session, command.submitted, request.ids, request.rows, request.n_draft + 1);
   // A lone committed id takes the decode kernels, and drafts always do.
   session.decode_count = request.n_draft + (committed == 1 ? 1 : 0);
   session.draft_count = request.n_draft;
   scheduler_.step(session.id, session.length, count - session.decode_count, session.decode_count);
 }
 
-void EngineImpl::begin_work(EngineSession& session, Clock::time_point submitted, std::vector<int32_t> ids,
+void EngineImpl::begin_work(EngineSession& session, Clock::time_point submitted, std::span<const int32_t> ids,
                             WantedRows rows, int64_t last_rows) {
   session.busy = true;
   session.started = false;
   session.submitted = submitted;
-  session.ids = std::move(ids);
-  session.begin = session.length;
+  session.ids.resize(static_cast<size_t>(session.length));
+  session.ids.insert(session.ids.end(), ids.begin(), ids.end());
   session.decode_count = 0;
   session.draft_count = 0;
-  const auto count = static_cast<int64_t>(session.ids.size());
+  const auto count = static_cast<int64_t>(ids.size());
   const int64_t wanted = rows == WantedRows::none ? 0 : rows == WantedRows::all ? count : last_rows;
   session.wanted_from = session.end() - wanted;
   session.result = {};

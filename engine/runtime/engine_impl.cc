@@ -79,12 +79,15 @@ void EngineImpl::load(const PreparedModel& prepared, const LoadProgress& progres
                                             .space = placement_.kv_space,
                                             .budget_bytes = tuning.kv_budget.value_or(placement_.kv_budget)});
   make_kv_access(tuning);
-  states_ =
-      std::make_unique<RecurrentStore>(*device_, RecurrentOptions{.shape = files_.config.delta_net,
-                                                                  .layers = files_.config.linear_layers(),
-                                                                  .space = placement_.state_space,
-                                                                  .budget_bytes = placement_.state_budget});
+  states_ = std::make_unique<RecurrentStore>(
+      *device_, RecurrentOptions{.shape = files_.config.delta_net,
+                                 .layers = files_.config.linear_layers(),
+                                 .space = placement_.state_space,
+                                 .budget_bytes = tuning.state_budget.value_or(placement_.state_budget)});
   make_recurrence(tuning);
+  if (placement_.prefix_cache > 0) {
+    prefixes_ = std::make_unique<PrefixCache>(*kv_, *states_, placement_.prefix_cache);
+  }
   if (placement_.host_rows) {
     streams_.host_rows = device_->create_stream("ete host rows");
     host_rows_ = std::make_unique<HostRows>(*device_, *ops_, *streams_.host_rows, *placement_.host_rows);
@@ -187,6 +190,8 @@ void EngineImpl::submit(Command command) {
 void EngineImpl::loop() {
   for (;;) {
     process_commands();
+    admit_late();
+    update_status();
     uint64_t slots_seen = 0;
     {
       std::lock_guard lock(mutex_);
@@ -222,6 +227,11 @@ void EngineImpl::update_status() {
   counters_.sessions = static_cast<int>(scheduler_.active());
   counters_.queued = static_cast<int>(scheduler_.waiting());
   counters_.kv_bytes = kv_->used_bytes() + states_->used_bytes();
+  if (prefixes_) {
+    const PrefixCache::Idle idle = prefixes_->idle();
+    counters_.kv_bytes -= idle.kv_bytes + idle.state_bytes;
+    counters_.prefix_bytes = prefixes_->bytes();
+  }
   std::lock_guard lock(mutex_);
   status_ = counters_;
 }
@@ -234,6 +244,7 @@ void EngineImpl::process_commands() {
     std::lock_guard lock(mutex_);
     commands.swap(queue_);
   }
+  if (commands.empty()) return;
   for (Command& command : commands) {
     std::visit([this](auto& held) { process(held); }, command);
   }
@@ -264,6 +275,7 @@ void EngineImpl::end_session(SessionId id, const Error* error) {
   const std::unique_ptr<EngineSession> session = std::move(found->second);
   sessions_.erase(found);
   scheduler_.close(id);
+  cache_at_end(*session);
   if (session->leaving) error = session->leaving->error ? &*session->leaving->error : nullptr;
   if (error != nullptr) session->listener->on_error(*error);
 }

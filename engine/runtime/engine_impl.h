@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -18,6 +19,7 @@
 #include "engine/runtime/pass_runner.h"
 #include "engine/runtime/planner.h"
 #include "engine/runtime/scheduler.h"
+#include "engine/state/prefix_cache.h"
 
 namespace ete {
 
@@ -27,6 +29,7 @@ struct EngineTuning {
   bool poison_released_slots = false;
   ArenaMode arena = ArenaMode::single;
   std::optional<uint64_t> kv_budget = {};           // bytes, in place of the planned ones
+  std::optional<uint64_t> state_budget = {};        // likewise
   std::optional<int64_t> kv_half_pages = {};        // of the window on a KV cache in host memory, likewise
   std::optional<int64_t> state_half_sessions = {};  // of the window on recurrent states, likewise
   Timeline* timeline = nullptr;                     // where copies and layers are marked; outlives the engine
@@ -111,8 +114,17 @@ class EngineImpl final : public Engine, private PassHooks {
   void open_session(OpenCommand& command);
   int64_t share_fork(const OpenRequest& request, EngineSession* session);
   void submit_step(EngineSession& session, StepCommand& command);
-  void begin_work(EngineSession& session, Clock::time_point submitted, std::vector<int32_t> ids,
+  void begin_work(EngineSession& session, Clock::time_point submitted, std::span<const int32_t> ids,
                   WantedRows rows, int64_t last_rows);
+
+  void admit(EngineSession& session);
+  void admit_late();
+  void reuse_prefix(EngineSession& session);
+  void cache_prefix(EngineSession& session);
+  void cache_after_pass(EngineSession& session, bool had_prompt_rows);
+  void cache_at_end(EngineSession& session);
+  void make_kv_room(int64_t held, int64_t to);
+  void reserve(EngineSession& session, const PassShare& share);
 
   void run_pass(const std::vector<PassShare>& shares);
   bool add_to_pass(const PassShare& share);
@@ -158,7 +170,8 @@ class EngineImpl final : public Engine, private PassHooks {
   std::unique_ptr<KvAccess> kv_access_;
   std::unique_ptr<RecurrentStore> states_;
   std::unique_ptr<Recurrence> recurrence_;
-  std::unique_ptr<HostRows> host_rows_;  // null: PassRows::host_rows
+  std::unique_ptr<HostRows> host_rows_;    // null: PassRows::host_rows
+  std::unique_ptr<PrefixCache> prefixes_;  // null: nothing is cached
   std::unique_ptr<PassRunner> runner_;
 
   // Of the engine thread.

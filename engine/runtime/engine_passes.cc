@@ -48,23 +48,25 @@ void EngineImpl::fail_pass(const Error& failed) {
   if (fatal_) {
     while (!sessions_.empty()) end_session(sessions_.begin()->first, &*fatal_);
   }
-  for (const PassSession& part : pass_) end_session(part.id, &failed);
+  for (const PassSession& part : pass_) {
+    if (EngineSession* session = find(part.id)) session->is_spoilt = true;
+    end_session(part.id, &failed);
+  }
 }
 
 // False when the session ended because its keys and values, or its recurrent state, do not fit.
 bool EngineImpl::add_to_pass(const PassShare& share) {
   EngineSession& session = *find(share.id);
   const int64_t first = session.length;
-  const int64_t rows = share.prefill_rows + share.decode_rows;
   try {
-    kv_->reserve(session.kv, first, first + rows);
-    states_->reserve(session.state, share.decode_rows > 0 ? session.draft_count : 0);
+    reserve(session, share);
   } catch (const std::exception& exception) {
     const Error error = as_error(exception);
     end_session(share.id, &error);
     return false;
   }
-  const auto offset = static_cast<size_t>(first - session.begin);
+  const auto offset = static_cast<size_t>(first);
+  session.in_pass = true;
   const auto prefill = static_cast<size_t>(share.prefill_rows);
   const std::span<const int32_t> ids(session.ids);
   pass_.push_back({.id = share.id,
@@ -103,8 +105,10 @@ void EngineImpl::finish_pass(const std::vector<PassShare>& shares, double start_
     const int64_t rows = share.prefill_rows + share.decode_rows;
     const int64_t drafts = share.decode_rows > 0 ? session->draft_count : 0;
     states_->commit(session->state, rows - drafts, drafts);
+    session->in_pass = false;
     session->length += rows;
     if (const auto error = row_error(*session, session->length - rows, session->length)) {
+      session->is_spoilt = true;
       end_session(share.id, &*error);
       continue;
     }
@@ -113,6 +117,7 @@ void EngineImpl::finish_pass(const std::vector<PassShare>& shares, double start_
     timings.passes += 1;
     timings.rows += rows;
     if (session->length == session->end()) deliver(*session);
+    cache_after_pass(*session, share.prefill_rows > 0);
   }
 }
 

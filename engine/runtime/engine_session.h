@@ -62,13 +62,18 @@ struct EngineSession {
   std::string request_id;
   std::shared_ptr<SessionListener> listener;
   SessionKv kv;
-  RecurrentState state;  // after `length` positions, the last of which may be pending drafts
-  int64_t length = 0;    // positions computed
+  RecurrentState state;      // after `length` positions, the last of which may be pending drafts
+  int64_t length = 0;        // positions computed
+  std::vector<int32_t> ids;  // of every position: those computed, then those of the work under way
 
-  // The Open or Step under way; ids[0] sits at `begin`, the last decode_count ids are decode rows.
+  std::string cache_salt;
+  bool seeks_prefix = false;  // its prompt has not been looked up yet
+  int64_t cached = 0;         // positions that the prefix cache got last, or gave
+  bool in_pass = false;       // the state is being changed
+  bool is_spoilt = false;     // a pass or its rows failed: nothing of it is for others
+
+  // The Open or Step under way: the last decode_count ids are decode rows.
   bool busy = false;
-  std::vector<int32_t> ids;
-  int64_t begin = 0;
   int64_t decode_count = 0;
   int64_t draft_count = 0;  // of decode_count, the last ones
   int64_t wanted_from = 0;
@@ -87,7 +92,9 @@ struct EngineSession {
   float* keep = nullptr;  // where the rows of the work under way go
   KeptRows kept;
 
-  int64_t end() const { return begin + static_cast<int64_t>(ids.size()); }
+  int64_t end() const { return static_cast<int64_t>(ids.size()); }
+  // Positions but for drafts that nobody has accepted yet.
+  int64_t committed() const { return busy ? length : length - draft_count; }
 };
 
 }  // namespace ete

@@ -118,6 +118,9 @@ void parse_numbers(const EngineOptions& options, ParsedOptions* parsed) {
     refuse("--threads", std::to_string(options.threads),
            "1 to " + std::to_string(kMaxThreads) + ", or none for the machine's cores");
   }
+  if (options.prefix_cache < -1) {
+    refuse("--prefix-cache", std::to_string(options.prefix_cache), "auto, 0 (nothing is cached), or a size");
+  }
   if (options.link_limit != 0 && options.link_limit < kMinLinkLimit) {
     refuse("--link-limit", std::to_string(options.link_limit), "at least 1M bytes a second");
   }

@@ -48,6 +48,7 @@ std::string Plan::to_json() const {
       {"kv_bytes_per_session", kv_bytes_per_session},
       {"state_placement", state_placement},
       {"state_bytes_per_session", state_bytes_per_session},
+      {"prefix_cache_bytes", prefix_cache_bytes},
       {"activation_bytes", activation_bytes},
       {"peak_device_bytes", peak_device_bytes},
       {"peak_host_bytes", peak_host_bytes},
@@ -87,6 +88,7 @@ std::string Plan::to_text() const {
   if (state_bytes_per_session > 0) {
     line("state", "f32 on " + state_placement + ", " + byte_text(state_bytes_per_session) + " a session");
   }
+  line("prefix cache", prefix_cache_bytes > 0 ? "at most " + byte_text(prefix_cache_bytes) : "none");
   line("vocabulary", vocab_placement);
   line("activations", byte_text(activation_bytes));
   line("peak device", byte_text(peak_device_bytes));

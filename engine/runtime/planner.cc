@@ -7,6 +7,7 @@
 #include "engine/base/check.h"
 #include "engine/runtime/byte_text.h"
 #include "engine/runtime/engine_session.h"
+#include "engine/runtime/prefix_cache_plan.h"
 #include "engine/runtime/vocabulary_stage.h"
 #include "engine/state/recurrent_store.h"
 
@@ -394,8 +395,17 @@ class Planner {
                       " of RAM that are free");
     }
     const uint64_t left = host - needed;
+    const bool all_set_aside = kv_on_device_ > 0 && states_on_device_ == states_all_;
+    p.prefix_cache = plan_prefix_cache({.asked = options_.raw.prefix_cache,
+                                        .set_aside = all_set_aside ? kv_on_device_ + states_on_device_ : 0,
+                                        .host_left = left,
+                                        .host_least = kv_page_bytes_ + state_session_},
+                                       &result_.plan.notes);
+    prefix_cache_beside_ = all_set_aside ? 0 : p.prefix_cache;
     p.state_budget = states_on_device_ > 0 ? states_on_device_ : left;
-    p.kv_budget = kv_on_device_ > 0 ? kv_on_device_ : left - std::min(left - kv_page_bytes_, states_all_);
+    const bool caches_states = states_all_ > 0 && states_on_device_ == 0;
+    const uint64_t states = states_all_ + (caches_states ? prefix_cache_beside_ : 0);
+    p.kv_budget = kv_on_device_ > 0 ? kv_on_device_ : left - std::min(left - kv_page_bytes_, states);
     if (p.kv_budget < kv_all_) {
       note("KV cache is allocated as sessions grow: " + byte_text(p.kv_budget) + " hold " +
            std::to_string(p.kv_budget / kv_page_bytes_ * static_cast<uint64_t>(kKvTile)) +
@@ -451,17 +461,20 @@ class Planner {
     plan.kv_bytes_per_session = kv_session_;
     plan.state_bytes_per_session = state_session_;
     if (state_session_ > 0) plan.state_placement = p.state_space == MemorySpace::device ? "device" : "host";
+    plan.prefix_cache_bytes = p.prefix_cache;
     plan.activation_bytes = activation_bytes(p.chunk);
     const uint64_t kv_peak = std::min(kv_all_, p.kv_budget);
     const uint64_t states_peak = std::min(states_all_, p.state_budget);
     const bool kv_is_device = p.kv_space == MemorySpace::device;
-    const uint64_t on_device_peak =
-        (kv_is_device ? kv_peak : 0) + (p.state_space == MemorySpace::device ? states_peak : 0);
+    const uint64_t on_device_peak = (kv_is_device ? kv_peak : 0) +
+                                    (p.state_space == MemorySpace::device ? states_peak : 0) +
+                                    (has_budget() ? 0 : prefix_cache_beside_);
     // What a device that shares the host's memory reads at home stands for what another would hold itself.
     uint64_t at_home = residents_at_home() ? plan.resident_bytes : 0;
     if (in_.device.shares_host_memory && on_device) at_home += vocabulary_bytes(VocabularyPlace::device);
     plan.peak_device_bytes = at_home + p.arena_bytes + on_device_peak;
-    plan.peak_host_bytes = plan.home_bytes + kept_rows_bytes() + kv_peak + states_peak - on_device_peak;
+    plan.peak_host_bytes =
+        plan.home_bytes + kept_rows_bytes() + kv_peak + states_peak + prefix_cache_beside_ - on_device_peak;
     if (p.host_rows) plan.peak_host_bytes += p.host_rows->host_bytes();
     if (in_.device.shares_host_memory) plan.peak_host_bytes += p.arena_bytes + on_device_peak;
     plan.bytes_by_format = bytes_by_format(in_.weights);
@@ -485,8 +498,9 @@ class Planner {
   uint64_t kv_all_ = 0;
   uint64_t kv_on_device_ = 0;  // set aside in an explicit budget
   uint64_t state_session_ = 0;
-  uint64_t states_all_ = 0;        // of all sessions, with room for some drafts
-  uint64_t states_on_device_ = 0;  // set aside in an explicit budget
+  uint64_t states_all_ = 0;           // of all sessions, with room for some drafts
+  uint64_t states_on_device_ = 0;     // set aside in an explicit budget
+  uint64_t prefix_cache_beside_ = 0;  // of cached prefixes, beyond what is set aside for sessions
 };
 
 }  // namespace

@@ -55,6 +55,7 @@ struct Placement {
   MemorySpace state_space = MemorySpace::device;
   std::optional<StreamedRecurrenceSizes> streamed_states;  // none: kernels read the states in place
   uint64_t state_budget = 0;
+  uint64_t prefix_cache = 0;   // bytes at most; 0: nothing is cached
   size_t workspace_bytes = 0;  // of the ops
   size_t arena_bytes =
       0;  // workspace, activations, logits, constants, windows on KV cache and states, slots, resident layers

@@ -44,6 +44,13 @@ void Scheduler::make_due(Session& session) {
   }
 }
 
+void Scheduler::skip(SessionId id, int64_t rows) {
+  Session& session = sessions_.at(id);
+  CHECK(rows < session.prefill_rows, std::to_string(rows));
+  session.length += rows;
+  session.prefill_rows -= rows;
+}
+
 void Scheduler::close(SessionId id) {
   if (sessions_.erase(id) == 0) return;
   expected_.erase(id);

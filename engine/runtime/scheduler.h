@@ -57,6 +57,8 @@ class Scheduler {
   // Rows of a Step, from position `length` on. No rows of the session may be due; a waiting one keeps
   // waiting.
   void step(SessionId id, int64_t length, int64_t prefill_rows, int64_t decode_rows);
+  // The first `rows` of its prefill rows, fewer than all, need not be computed. Before its first pass.
+  void skip(SessionId id, int64_t rows);
   // Forgets the session; a waiting one takes its place.
   void close(SessionId id);
 

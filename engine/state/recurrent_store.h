@@ -39,6 +39,8 @@ class RecurrentState {
   // Draft inputs of layer 0 [draft_room(), input_width()]; layer i's are i times as far. Null: room for none.
   std::byte* drafts() const { return drafts_ ? drafts_->buffer.data() : nullptr; }
   int64_t draft_room() const { return draft_room_; }
+  // Others hold the state too.
+  bool is_shared() const { return state_.use_count() > 1; }
 
  private:
   friend class RecurrentStore;

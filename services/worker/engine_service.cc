@@ -147,6 +147,10 @@ grpc::ServerUnaryReactor* EngineService::GetStatus(grpc::CallbackServerContext* 
     reply->set_prefill_rows(status.prefill_rows);
     reply->set_session_bytes(status.kv_bytes);
     reply->set_last_pass_ms(status.last_pass_ms);
+    reply->set_prefix_cache_bytes(status.prefix_bytes);
+    reply->set_prefix_lookups(status.prefix_lookups);
+    reply->set_prefix_hits(status.prefix_hits);
+    reply->set_reused_tokens(status.reused_tokens);
   }
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   reactor->Finish(grpc::Status::OK);

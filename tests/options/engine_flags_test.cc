@@ -43,46 +43,14 @@ TEST(EngineFlags, DefaultsAreThoseOfEngineOptions) {
 }
 
 TEST(EngineFlags, EachFlagReachesItsMember) {
-  const Parsed parsed = parse({"--model",
-                               "m",
-                               "--device",
-                               "cuda:1",
-                               "--resident-layers",
-                               "-1",
-                               "--slots",
-                               "3",
-                               "--math",
-                               "fast",
-                               "--kernels",
-                               "avx2",
-                               "--home",
-                               "mmap",
-                               "--link-limit",
-                               "12G",
-                               "--vram-budget",
-                               "0.5G",
-                               "--kv",
-                               "host",
-                               "--kv-type",
-                               "bf16",
-                               "--vocab",
-                               "device",
-                               "--weights",
-                               "w8",
-                               "--max-sessions",
-                               "64",
-                               "--context",
-                               "131072",
-                               "--chunk",
-                               "512",
-                               "--host-share",
-                               "0.25",
-                               "--threads",
-                               "7",
-                               "--accept-unknown",
-                               "a",
-                               "--accept-unknown",
-                               "b"});
+  const Parsed parsed =
+      parse({"--model",        "m",    "--device",         "cuda:1", "--resident-layers", "-1",
+             "--slots",        "3",    "--math",           "fast",   "--kernels",         "avx2",
+             "--home",         "mmap", "--link-limit",     "12G",    "--vram-budget",     "0.5G",
+             "--kv",           "host", "--kv-type",        "bf16",   "--vocab",           "device",
+             "--weights",      "w8",   "--max-sessions",   "64",     "--context",         "131072",
+             "--chunk",        "512",  "--host-share",     "0.25",   "--threads",         "7",
+             "--prefix-cache", "0.5G", "--accept-unknown", "a",      "--accept-unknown",  "b"});
   ASSERT_FALSE(parsed.exit_code) << parsed.errors;
   const EngineOptions& options = parsed.options;
   EXPECT_EQ(options.device, "cuda:1");
@@ -102,16 +70,19 @@ TEST(EngineFlags, EachFlagReachesItsMember) {
   EXPECT_EQ(options.chunk, 512);
   EXPECT_DOUBLE_EQ(options.host_share, 0.25);
   EXPECT_EQ(options.threads, 7);
+  EXPECT_EQ(options.prefix_cache, int64_t{1} << 29);
   EXPECT_THAT(options.accept_unknown, ElementsAre("a", "b"));
 }
 
 TEST(EngineFlags, AutoIsAccepted) {
-  const Parsed parsed =
-      parse({"--model", "m", "--resident-layers", "auto", "--slots", "auto", "--host-share", "auto"});
+  const Parsed parsed = parse({"--model", "m", "--resident-layers", "auto", "--slots", "auto", "--host-share",
+                               "auto", "--prefix-cache", "auto"});
   ASSERT_FALSE(parsed.exit_code) << parsed.errors;
   EXPECT_EQ(parsed.options.resident_layers, "auto");
   EXPECT_EQ(parsed.options.slots, -1);
   EXPECT_EQ(parsed.options.host_share, -1);
+  EXPECT_EQ(parsed.options.prefix_cache, -1);
+  EXPECT_EQ(parse({"--model", "m", "--prefix-cache", "0"}).options.prefix_cache, 0);
 }
 
 class BadFlag : public testing::TestWithParam<std::pair<std::string, std::string>> {};
@@ -127,7 +98,8 @@ TEST_P(BadFlag, IsAUsageErrorInOneLineThatNamesIt) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, BadFlag,
-    testing::Values(std::pair("--device", "gpu"), std::pair("--device", "cuda:x"),
+    testing::Values(std::pair("--device", "gpu"), std::pair("--prefix-cache", "-1"),
+                    std::pair("--prefix-cache", "all"), std::pair("--device", "cuda:x"),
                     std::pair("--device", "cuda:-1"), std::pair("--resident-layers", "-2"),
                     std::pair("--resident-layers", "many"), std::pair("--slots", "1"),
                     std::pair("--slots", "2.5"), std::pair("--math", "Exact"), std::pair("--kernels", "sse"),

@@ -40,6 +40,7 @@ EngineOptions exact_options(const std::string& model, const std::string& device)
   options.math = "exact";
   options.kv_type = "f32";
   options.threads = 2;
+  options.prefix_cache = 0;
   return options;
 }
 

@@ -25,7 +25,7 @@ struct GoldenTensor {
 std::map<std::string, GoldenTensor> read_golden(const std::string& model, const std::string& file);
 std::string model_path(const std::string& model);
 
-// Exact math and a KV cache of f32: what goldens are judged by.
+// Exact math, a KV cache of f32, and every position computed: what goldens are judged by.
 EngineOptions exact_options(const std::string& model, const std::string& device = "cpu");
 
 // Options of a path's device, or of one of detached_device.h.

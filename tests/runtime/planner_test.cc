@@ -65,6 +65,36 @@ TEST(Options, BadValuesNameFlagValueAndWhatIsAccepted) {
   refused([](auto& o) { o.host_share = -0.5; }, "--host-share: '-0.5");
   refused([](auto& o) { o.threads = -1; }, "--threads: '-1'; accepted: 1 to 1024, or none");
   refused([](auto& o) { o.kernels = "wgmma"; }, "--kernels: 'wgmma'");
+  refused([](auto& o) { o.prefix_cache = -2; }, "--prefix-cache: '-2'; accepted: auto, 0");
+}
+
+TEST(Planner, CachedPrefixesCountAsHostBytesUnlessTheyLieInWhatIsSetAside) {
+  const Plan none = Engine::plan_only(options());
+  EXPECT_EQ(none.prefix_cache_bytes, 0u);
+  EXPECT_THAT(none.to_text(), HasSubstr("prefix cache        none"));
+  EngineOptions cached = options();
+  cached.prefix_cache = 5 << 20;
+  const Plan plan = Engine::plan_only(cached);
+  EXPECT_EQ(plan.prefix_cache_bytes, 5u << 20);
+  EXPECT_EQ(plan.peak_host_bytes, none.peak_host_bytes + (5u << 20));
+  cached.prefix_cache = -1;
+  const Plan automatic = Engine::plan_only(cached);
+  EXPECT_GT(automatic.prefix_cache_bytes, 0u);
+  EXPECT_LE(automatic.prefix_cache_bytes, uint64_t{4} << 30);
+  cached.prefix_cache = INT64_MAX;
+  EXPECT_THAT(refusal(ErrorCode::resource_exhausted, cached), HasSubstr("--prefix-cache: "));
+
+  EngineOptions budgeted = options();
+  budgeted.vram_budget = none.peak_device_bytes + (1 << 20);
+  const Plan uncached = Engine::plan_only(budgeted);
+  for (const int64_t asked : {int64_t{-1}, int64_t{1} << 40}) {
+    budgeted.prefix_cache = asked;
+    const Plan within = Engine::plan_only(budgeted);
+    EXPECT_EQ(within.prefix_cache_bytes, 2 * within.kv_bytes_per_session);
+    EXPECT_EQ(within.peak_device_bytes, uncached.peak_device_bytes);
+    EXPECT_EQ(within.peak_host_bytes, uncached.peak_host_bytes);
+  }
+  EXPECT_THAT(Engine::plan_only(budgeted).notes, Contains(HasSubstr("--prefix-cache: no more than")));
 }
 
 // Only what is no layer is at home, and slots; layers that are asked to be resident are packed into RAM.

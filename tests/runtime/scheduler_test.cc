@@ -34,6 +34,16 @@ TEST(Scheduler, PromptGoesInChunksThenAwaitsItsToken) {
   EXPECT_TRUE(run(scheduler, 300).shares.empty());
 }
 
+TEST(Scheduler, SkippedRowsAreNotDue) {
+  Scheduler scheduler(limits());
+  scheduler.open(1, 0, 300);
+  scheduler.skip(1, 100);
+  EXPECT_EQ(scheduler.find(1)->length, 100);
+  EXPECT_EQ(listed(run(scheduler, 0)), (Shares{{1, 92, 0}})) << "up to a multiple of 64";
+  EXPECT_EQ(listed(run(scheduler, 100)), (Shares{{1, 108, 0}}));
+  EXPECT_EQ(scheduler.find(1)->length, 300);
+}
+
 TEST(Scheduler, LoneSessionNeverWaits) {
   Scheduler scheduler(limits());
   scheduler.open(1, 0, 10);

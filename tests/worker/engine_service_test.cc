@@ -106,6 +106,10 @@ TEST(GetStatus, IsAnsweredInEveryState) {
   EXPECT_EQ(status.sessions(), 1);
   EXPECT_EQ(status.passes(), 1u);
   EXPECT_EQ(status.session_bytes(), 1024u);
+  EXPECT_EQ(status.prefix_cache_bytes(), 2048u);
+  EXPECT_EQ(status.prefix_lookups(), 5u);
+  EXPECT_EQ(status.prefix_hits(), 4u);
+  EXPECT_EQ(status.reused_tokens(), 300u);
   EXPECT_THAT(status.plan_json(), HasSubstr("\"fake\""));
 
   client.half_close();

@@ -44,6 +44,10 @@ EngineStatus FakeEngine::status() const {
   status.sessions = static_cast<int>(sessions_.size());
   status.passes = static_cast<uint64_t>(steps_);
   status.kv_bytes = 1024 * sessions_.size();
+  status.prefix_bytes = 2048;
+  status.prefix_lookups = 5;
+  status.prefix_hits = 4;
+  status.reused_tokens = 300;
   return status;
 }
 

@@ -100,6 +100,7 @@ PlainRows plain_rows(const EngineOptions& options, const Plan& plan, int64_t voc
   plain.threads = options.threads;
   plain.accept_unknown = options.accept_unknown;
   plain.max_sessions = 1;
+  plain.prefix_cache = 0;
   plain.context = plan.context;
   text.rows = std::move(rows_of(*Engine::load(plain), text, 1).front());
   return text;
