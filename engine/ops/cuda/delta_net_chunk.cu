@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kChunk = static_cast<int>(kDeltaNetChunk);
 constexpr int kRowWarps = 4;
-constexpr int kRowsEach = 8;
+constexpr int kRowsEach = 4;
 
 // y[r] += taps [tap, tap + 4) of the convolution at place + r, for the rows below count; channels
 // channel + lane + 32 u below channel + dim.

@@ -199,34 +199,44 @@ __global__ void __launch_bounds__(kThreads, kRows <= 16 ? 4 : 2)
   if (rows.taken == rows.end && rows.end > rows.begin) state.write();
 }
 
-// A thread owns a channel: columns that stay move to an earlier place, and drafts may overwrite accepted
-// ones.
-__global__ void finish_kernel(const __grid_constant__ DeltaNetView view,
-                              const __grid_constant__ DeltaNetBatch batch) {
+// A thread owns kChannels channels: columns that stay move to an earlier place, and drafts may overwrite
+// accepted ones. What it moves is all read before the first is written.
+constexpr int kFinishThreads = 256;
+constexpr int kChannels = 4;
+__global__ void __launch_bounds__(kFinishThreads)
+    finish_kernel(const __grid_constant__ DeltaNetView view, const __grid_constant__ DeltaNetBatch batch) {
+  constexpr int kTogether = 4;
   const DeltaNetShape& shape = view.shape;
   const DeltaNetRows& rows = batch.rows[blockIdx.y];
-  const int64_t channel = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const int64_t channel = static_cast<int64_t>(blockIdx.x) * kFinishThreads * kChannels + threadIdx.x;
+  const int64_t width = shape.conv_width(), remembered = shape.conv_kernel - 1;
   wait_for_previous_kernel();
-  if (channel >= shape.input_width()) return;
-  constexpr int kTogether = 4;
-  const int64_t remembered = shape.conv_kernel - 1;
-  if (channel < shape.conv_width() && rows.taken > 0) {
-    float* columns = rows.state + shape.matrix_floats() + channel;  // [remembered, conv_width]
-    for (int64_t i = 0; i < remembered; i += kTogether) {
-      float moved[kTogether];
+  const auto move = [&](int64_t place, float* to, int64_t stride, int64_t count, int64_t channels) {
+    for (int64_t i = 0; i < count; i += kTogether) {
+      float moved[kTogether][kChannels];
 #pragma unroll
       for (int t = 0; t < kTogether; ++t) {
-        if (i + t < remembered) moved[t] = input_at(view, rows, rows.taken - remembered + i + t)[channel];
+        const float* from = input_at(view, rows, place + (i + t < count ? i + t : 0)) + channel;
+#pragma unroll
+        for (int u = 0; u < kChannels; ++u) {
+          if (i + t < count && channel + u * kFinishThreads < channels)
+            moved[t][u] = from[u * kFinishThreads];
+        }
       }
 #pragma unroll
       for (int t = 0; t < kTogether; ++t) {
-        if (i + t < remembered) columns[(i + t) * shape.conv_width()] = moved[t];
+        float* at = to + (i + t) * stride + channel;
+#pragma unroll
+        for (int u = 0; u < kChannels; ++u) {
+          if (i + t < count && channel + u * kFinishThreads < channels) at[u * kFinishThreads] = moved[t][u];
+        }
       }
     }
+  };
+  if (rows.taken > 0) {
+    move(rows.taken - remembered, rows.state + shape.matrix_floats(), width, remembered, width);
   }
-  for (int64_t i = 0; i < rows.draft_rows; ++i) {
-    rows.drafts[i * shape.input_width() + channel] = input_at(view, rows, rows.taken + i)[channel];
-  }
+  move(rows.taken, rows.drafts, shape.input_width(), rows.draft_rows, shape.input_width());
 }
 
 template <int kRows>
@@ -265,10 +275,10 @@ void launch_delta_net_recurrence(cudaStream_t stream, const DeltaNetView& view, 
 }
 
 void launch_delta_net_finish(cudaStream_t stream, const DeltaNetView& view, const DeltaNetBatch& batch) {
-  constexpr unsigned kChannels = 256;
-  const dim3 grid(static_cast<unsigned>((view.shape.input_width() + kChannels - 1) / kChannels),
+  constexpr int kBlock = kFinishThreads * kChannels;
+  const dim3 grid(static_cast<unsigned>((view.shape.input_width() + kBlock - 1) / kBlock),
                   static_cast<unsigned>(batch.count));
-  launch_overlapping(stream, grid, kChannels, finish_kernel, view, batch);
+  launch_overlapping(stream, grid, kFinishThreads, finish_kernel, view, batch);
 }
 
 }  // namespace ete::cuda

@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "engine/device/cuda/cuda_check.h"
 #include "engine/ops/cuda/async_copy.cuh"
 #include "engine/ops/cuda/delta_net.cuh"
@@ -217,9 +219,11 @@ class ScanMma {
     }
   }
 
-  // c += rows [row, row + 16) of a lower triangle (across) times columns of b [kChunk, kColumnPitch].
+  // c += rows [row, row + 16) of a lower triangle (across) times columns of b [kChunk, kColumnPitch]. On the
+  // diagonal a row must not take a later row's value, not even times zero: false where one is not finite, and
+  // the caller spoils what does take it.
   template <int kCount>
-  __device__ static void multiply_triangle(const float* triangle, const float* b, int row,
+  __device__ static bool multiply_triangle(const float* triangle, const float* b, int row,
                                            float (&c)[kCount][4]) {
 #pragma unroll 2
     for (int j = 0; j < row; j += 8) {
@@ -227,7 +231,6 @@ class ScanMma {
       load_across(triangle + j * kSquarePitch + row, kSquarePitch, a);
       multiply_tiles(a, b + j * kColumnPitch, c);
     }
-    // On the diagonal a row must not take a later row's value, not even times zero.
     bool is_clean = true;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -244,20 +247,22 @@ class ScanMma {
         multiply(a, __float_as_uint(low), __float_as_uint(high), c[n]);
       }
     }
-    if (!__all_sync(0xffffffffu, is_clean)) add_what_is_not_finite(triangle, b, row, c);
+    return __all_sync(0xffffffffu, is_clean);
   }
-  template <int kCount>
-  __device__ static void add_what_is_not_finite(const float* triangle, const float* b, int row,
-                                                float (&c)[kCount][4]) {
-#pragma unroll
-    for (int n = 0; n < kCount; ++n) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        for (int j = row; j <= row_of(row, e); ++j) {
-          const float value = b[j * kColumnPitch + column_of(n, e)];
-          if (!is_finite(value)) c[n][e] += triangle[j * kSquarePitch + row_of(row, e)] * value;
-        }
+  // Calls spoil(row, column) for rows [first, first + 16) of kCount tiles of columns that take a value of b
+  // which is not finite.
+  template <int kCount, typename Spoil>
+  __device__ static void for_spoiled(const float* b, int first, const Spoil& spoil) {
+    __syncwarp();
+#pragma unroll 1
+    for (int at = static_cast<int>(threadIdx.x) % 32; at < 16 * 8 * kCount; at += 32) {
+      const int row = first + at / (8 * kCount), column = at % (8 * kCount);
+      bool is_spoiled = false;
+#pragma unroll 1
+      for (int j = first; j <= row; ++j) {
+        is_spoiled = is_spoiled || !is_finite(b[j * kColumnPitch + column]);
       }
+      if (is_spoiled) spoil(row, column);
     }
   }
 
@@ -266,29 +271,40 @@ class ScanMma {
     constexpr int kHalf = kTiles / 2;
     const int first = is_of_keys() ? 0 : kHalf;
     float taken[kHalf][4] = {};
-    multiply_triangle(solve_, r_ + 8 * first, chunk_row(), taken);
+    const float* r = r_ + 8 * first;
+    const bool is_clean = multiply_triangle(solve_, r, chunk_row(), taken);
 #pragma unroll
     for (int n = 0; n < kHalf; ++n) {
       put(taken[n], values_, chunk_row(), first + n);
       put(taken[n], tails_, chunk_row(), first + n, inputs.tail[0], inputs.tail[1]);
     }
+    if (is_clean) return;
+    for_spoiled<kHalf>(r, chunk_row(), [&](int row, int column) {
+      const int at = row * kColumnPitch + 8 * first + column;
+      values_[at] = tails_[at] = NAN;
+    });
   }
 
-  __device__ void write_outputs(int chunk, float (&c)[kTiles][4]) const {
-    multiply_triangle(weigh_, values_, chunk_row(), c);
+  __device__ float* out_at(const DeltaNetSlab::Chunk& chunk, int row, int column) const {
+    if (row >= chunk.count || column_ + column >= view_.shape.value_dim) return nullptr;
     const DeltaNetRows& rows = piece_.rows;
+    const int64_t to = rows.row_begin + chunk.place + row - rows.accepted_rows;
+    return view_.out + to * view_.out_stride + head_ * view_.shape.value_dim + column_ + column;
+  }
+  __device__ void write_outputs(int chunk, float (&c)[kTiles][4]) const {
     const DeltaNetSlab::Chunk& place = slab_.chunks[chunk];
+    const bool is_clean = multiply_triangle(weigh_, values_, chunk_row(), c);
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const int row = row_of(chunk_row(), e);
-        const int64_t column = column_ + column_of(n, e);
-        if (row >= place.count || column >= view_.shape.value_dim) continue;
-        const int64_t to = rows.row_begin + place.place + row - rows.accepted_rows;
-        view_.out[to * view_.out_stride + head_ * view_.shape.value_dim + column] = c[n][e];
+        if (float* to = out_at(place, row_of(chunk_row(), e), column_of(n, e))) *to = c[n][e];
       }
     }
+    if (is_clean) return;
+    for_spoiled<kTiles>(values_, chunk_row(), [&](int row, int column) {
+      if (float* to = out_at(place, row, column)) *to = NAN;
+    });
   }
 
   __device__ void update(int chunk, float last) {

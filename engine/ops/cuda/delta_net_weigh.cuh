@@ -55,20 +55,16 @@ class Weigh {
   // Writes both matrices.
   __device__ void finish() {
     __syncthreads();
-    constexpr int kSolvers = kChunk;
-    float x[kChunk];
-    if (threadIdx.x < kSolvers) {
-      solve_column(shared_.m, static_cast<int>(threadIdx.x), x);
+    if (threadIdx.x < kChunk) {
+      invert_on_diagonal();
     } else {
-      write_out(result_, kChunk, scratch_.weigh + head_ * kChunk, kSolvers);
+      write_out(result_, kChunk, scratch_.weigh + head_ * kChunk, kChunk);
     }
+    for (int row = kTile; row < kChunk; row += kTile) invert_below_diagonal(row);
     __syncthreads();
-    if (threadIdx.x < kSolvers) {
-#pragma unroll
-      for (int i = 0; i < kChunk; i += 4) {
-        *reinterpret_cast<float4*>(&result_[threadIdx.x][i]) =
-            make_float4(x[i], x[i + 1], x[i + 2], x[i + 3]);
-      }
+    for (int at = static_cast<int>(threadIdx.x); at < kChunk * kChunk; at += kWeighThreads) {
+      const int i = at / kChunk, j = at % kChunk;
+      result_[j][i] = j <= i ? shared_.m[i][j] : 0.0f;
     }
     __syncthreads();
     write_out(result_, kChunk, scratch_.solve + head_ * kChunk);
@@ -103,24 +99,53 @@ class Weigh {
     sums[2 * lane + 1] = before + pair;
   }
 
-  // Column `column` of the inverse of I + M, row by row. Row i takes nothing of later rows, not even times
-  // zero.
-  __device__ static void solve_column(const float (*m)[kPitch], int column, float (&x)[kChunk]) {
+  // The inverse X of I + M takes M's place tile by tile, a thread a column of a tile on the diagonal. Row i
+  // takes nothing of later rows anywhere, not even times zero.
+  static constexpr int kTile = 16;
+  __device__ void invert_on_diagonal() {
+    const int column = static_cast<int>(threadIdx.x) % kTile, first = static_cast<int>(threadIdx.x) - column;
+    float x[kTile];
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i) {
-      float sum[4] = {};
+    for (int i = 0; i < kTile; ++i) {
+      float sum = 0;
 #pragma unroll
-      for (int j = 0; j < i; j += 4) {
-        const float4 four = *reinterpret_cast<const float4*>(&m[i][j]);
-        const float of_m[4] = {four.x, four.y, four.z, four.w};
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          if (j + e < i) sum[e] = fmaf(of_m[e], x[j + e], sum[e]);
-        }
-      }
-      const float value = -((sum[0] + sum[1]) + (sum[2] + sum[3]));
-      x[i] = i < column ? 0.0f : i == column ? 1.0f : value;
+      for (int j = 0; j < i; ++j) sum = fmaf(shared_.m[first + i][first + j], x[j], sum);
+      x[i] = i < column ? 0.0f : i == column ? 1.0f : -sum;
     }
+    __syncwarp();  // a warp has both of its tiles to itself
+#pragma unroll
+    for (int i = 0; i < kTile; ++i) shared_.m[first + i][first + column] = x[i];
+  }
+
+  // Rows [first, first + kTile) left of the diagonal: X = -X_diagonal (M X_above), as all rows above are
+  // done.
+  __device__ void invert_below_diagonal(int first) {
+    constexpr int kMost = kTile * (kChunk - kTile) / kWeighThreads;
+    float sums[kMost];
+    const auto for_own = [&](const auto& call) {
+#pragma unroll
+      for (int u = 0; u < kMost; ++u) {
+        const int at = static_cast<int>(threadIdx.x) + u * kWeighThreads;
+        if (at < kTile * first) call(first + at / first, at % first, sums[u]);
+      }
+    };
+    const auto put = [&](int row, int column, float& sum) { shared_.m[row][column] = sum; };
+    __syncthreads();
+    for_own([&](int row, int column, float& sum) {
+      sum = 0;
+#pragma unroll 4
+      for (int j = column; j < first; ++j) sum = fmaf(shared_.m[row][j], shared_.m[j][column], sum);
+    });
+    __syncthreads();
+    for_own(put);
+    __syncthreads();
+    for_own([&](int row, int column, float& sum) {
+      sum = 0;
+#pragma unroll 4
+      for (int j = first; j <= row; ++j) sum = fmaf(-shared_.m[row][j], shared_.m[j][column], sum);
+    });
+    __syncthreads();
+    for_own(put);
   }
 
   const DeltaNetScratch& scratch_;

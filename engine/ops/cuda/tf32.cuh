@@ -9,8 +9,15 @@
 
 namespace ete::cuda {
 
-// The tensor cores ignore the lowest 13 bits.
-__device__ inline uint32_t rounded(float x) { return __float_as_uint(x) + 0x1000u; }
+__device__ inline uint32_t rounded(float x) {
+#if __CUDA_ARCH__ >= 800
+  uint32_t bits;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
+  return bits;
+#else
+  return __float_as_uint(x);
+#endif
+}
 __device__ inline float stored_rounded(float x) { return __uint_as_float(rounded(x)); }
 
 // c += a b over the warp: a [16, 8], b [8, 8].
