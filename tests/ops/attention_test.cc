@@ -441,6 +441,22 @@ TEST_P(AttentionInPartsTest, VeryLongContextsOfDecodeRows) {
   EXPECT_TRUE(same_bits(alone, attend_stored(run, shape, RowKind::decode, row, 50)));
 }
 
+// Many rows may be shared out in another way than few.
+TEST_P(AttentionTest, ManyDecodeRowsAtOnceChangeNoBit) {
+  Runner run = runner();
+  for (const Shape& shape :
+       {Shape{8, 2, 64, 0, DType::f16}, Shape{14, 2, 128, 0, DType::f16}, Shape{4, 2, 72, 0, DType::bf16},
+        Shape{8, 2, 256, 0, DType::bf16}, Shape{12, 4, 200, 700, DType::f16}, Shape{4, 1, 96, 0, DType::f32},
+        Shape{4, 2, 34, 0, DType::f16}}) {
+    SCOPED_TRACE(testing::Message() << shape.heads << "/" << shape.kv_heads << " heads of " << shape.head_dim
+                                    << ", window " << shape.window << ", " << name_of(shape.type));
+    constexpr int64_t kFirst = 900, kRows = 96;
+    const Session session(shape, kFirst + kRows, 16);
+    const std::vector<float> all = attend_in_chunks(run, shape, session, RowKind::decode, kRows, kFirst);
+    EXPECT_TRUE(same_bits(all, attend_in_chunks(run, shape, session, RowKind::decode, 3, kFirst)));
+  }
+}
+
 TEST_P(AttentionTest, SixteenSessionsOfDifferentLengths) {
   Runner run = runner();
   for (const Shape& shape : {Shape{8, 2, 64, 0, DType::f16}, Shape{6, 2, 48, 600, DType::bf16}}) {

@@ -213,16 +213,20 @@ TEST_P(Matmul, RowsDoNotDependOnTheirNumber) {
   }
 }
 
-// A single row may have a kernel of its own, which takes other steps through the columns.
-TEST_P(Matmul, ASingleRowIsTheSameAtEveryLength) {
-  for (int64_t cols : {32, 128, 224, 1024, 1056, 2304, 4128}) {
-    const RandomMatrix w(format(), 40, cols, 23);
+// A single row may have a kernel of its own, which takes other steps through the columns and shares out many
+// rows in another way than few.
+TEST_P(Matmul, ASingleRowIsTheSameAtEverySize) {
+  const std::pair<int64_t, int64_t> sizes[] = {{40, 32},   {40, 128},  {40, 224},   {40, 1024}, {40, 1056},
+                                               {40, 2304}, {40, 4128}, {4400, 160}, {8600, 288}};
+  for (const auto& [rows, cols] : sizes) {
+    const RandomMatrix w(format(), rows, cols, 23);
     const Activations x(9, cols, 24);
     const std::vector<float> all = product(w, x, 0, 9);
     for (int64_t first : {0, 8}) {
       const std::vector<float> one = product(w, x, first, 1);
       for (size_t i = 0; i < one.size(); ++i) {
-        ASSERT_EQ(one[i], all[static_cast<size_t>(first * 40) + i]) << cols << " columns, element " << i;
+        ASSERT_EQ(one[i], all[static_cast<size_t>(first * rows) + i])
+            << rows << " rows, " << cols << " columns, element " << i;
       }
     }
   }

@@ -22,6 +22,20 @@ constexpr int kThreads = kWarps * 32;
 constexpr int kFoldThreads = static_cast<int>(kMaxHeadDim);
 constexpr int kFoldAhead = 16;  // pages
 
+// A row's softmax over its pages so far, of one column.
+struct Total {
+  float max = -INFINITY;
+  float sum = 0;
+  float acc = 0;
+  __device__ void fold(const Total& page) {
+    const float merged = fmaxf(max, page.max);
+    const float old_scale = scale_of(max, merged), page_scale = scale_of(page.max, merged);
+    acc = acc * old_scale + page.acc * page_scale;
+    sum = sum * old_scale + page.sum * page_scale;
+    max = merged;
+  }
+};
+
 // The warps' parts of a page on their way to one: kAtOnce warps' acc at a time.
 template <typename Shape, int kHeads>
 struct Parts {
@@ -59,19 +73,32 @@ struct Parts {
     scale[warp].of[h] = scale_of(max[warp].of[h], merged);
     if (warp == 0) page_max.of[h] = merged;
   }
-};
 
-// A row's softmax over its pages so far, of one column.
-struct Total {
-  float max = -INFINITY;
-  float sum = 0;
-  float acc = 0;
-  __device__ void fold(const Total& page) {
-    const float merged = fmaxf(max, page.max);
-    const float old_scale = scale_of(max, merged), page_scale = scale_of(page.max, merged);
-    acc = acc * old_scale + page.acc * page_scale;
-    sum = sum * old_scale + page.sum * page_scale;
-    max = merged;
+  // The page of columns [kThreads i + threadIdx.x] of all heads, of which there are `count`.
+  __device__ void merge(const Part<Shape, kHeads>& part, const Place<Shape>& at, int count,
+                        Total (&page)[kItems]) {
+    const int warp = threadIdx.x / 32;
+#pragma unroll
+    for (int first = 0; first < kWarps; first += kAtOnce) {
+      if (first > 0) __syncthreads();
+      if (warp >= first && warp < first + kAtOnce) store_acc(part, at, warp - first);
+      __syncthreads();
+      if (first == 0) {
+        find_scales();
+        __syncthreads();
+      }
+#pragma unroll
+      for (int i = 0; i < kItems; ++i) {
+        const int item = i * kThreads + static_cast<int>(threadIdx.x), h = item / at.dim, d = item % at.dim;
+        if (h >= count) continue;
+        for (int slot = 0; slot < kAtOnce; ++slot) {
+          const float of_part = scale[first + slot].of[h];
+          page[i].sum += sum[first + slot].of[h] * of_part;
+          page[i].acc += acc[slot][h][d] * of_part;
+        }
+        page[i].max = page_max.of[h];
+      }
+    }
   }
 };
 
@@ -105,61 +132,18 @@ __global__ void __launch_bounds__(kThreads)
                             .at = at};
   wait_for_previous_kernel();
   let_next_kernel_start();
-  HeadFloats<kHeads>* scores = parts.scores[warp];
-  using Fetch = Fetcher<T, Shape>;
-  constexpr int kAhead = Fetch::kAhead, kSteps = Shape::kSteps;
-  typename Fetch::Batch batch[2];
-  fetcher.fetch(0, batch[0]);
-  fetcher.fetch(kAhead, batch[1]);
-  const Queries<Shape, kHeads> queries(args.q + tile.row * args.q_stride + head * at.dim, count, at);
-  for (int step = 0; step < kSteps; step += 2 * kAhead) {
-    const bool last = step + 2 * kAhead == kSteps;
-    if (last) fetcher.next += fetcher.to_values;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      queries.score(fetcher, step + i * kAhead, batch[i], args.scale, scores);
-      fetcher.fetch(last ? i * kAhead : step + (i + 2) * kAhead, batch[i]);
-    }
-  }
-  const HeadFloats<kHeads> max = weigh_keys(scores);
   Part<Shape, kHeads> part;
-  for (int step = 0; step < kSteps; step += 2 * kAhead) {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      part.add_values(fetcher, step + i * kAhead, batch[i], scores);
-      if (step + 2 * kAhead < kSteps) fetcher.fetch(step + (i + 2) * kAhead, batch[i]);
-    }
-  }
-  part.add_lanes_of_other_keys();
+  const HeadFloats<kHeads> max =
+      attend_keys<T, Shape, kHeads>(fetcher, args.q + tile.row * args.q_stride + head * at.dim, count,
+                                    args.scale, parts.scores[warp], &part);
   if (threadIdx.x % 32 == 0) {
     parts.max[warp] = max;
 #pragma unroll
     for (int h = 0; h < kHeads; ++h) parts.sum[warp].of[h] = part.sum[h];
   }
-
   using All = Parts<Shape, kHeads>;
   Total page[All::kItems];
-#pragma unroll
-  for (int first = 0; first < kWarps; first += All::kAtOnce) {
-    if (first > 0) __syncthreads();
-    if (warp >= first && warp < first + All::kAtOnce) parts.store_acc(part, at, warp - first);
-    __syncthreads();
-    if (first == 0) {
-      parts.find_scales();
-      __syncthreads();
-    }
-#pragma unroll
-    for (int i = 0; i < All::kItems; ++i) {
-      const int item = i * kThreads + static_cast<int>(threadIdx.x), h = item / at.dim, d = item % at.dim;
-      if (h >= count) continue;
-      for (int slot = 0; slot < All::kAtOnce; ++slot) {
-        const float scale = parts.scale[first + slot].of[h];
-        page[i].sum += parts.sum[first + slot].of[h] * scale;
-        page[i].acc += parts.acc[slot][h][d] * scale;
-      }
-      page[i].max = parts.page_max.of[h];
-    }
-  }
+  parts.merge(part, at, count, page);
 #pragma unroll
   for (int i = 0; i < All::kItems; ++i) {
     const int item = i * kThreads + static_cast<int>(threadIdx.x), h = item / at.dim, d = item % at.dim;
@@ -251,12 +235,15 @@ void launch_tiles(cudaStream_t stream, const AttentionView& args, const DecodeBa
   const dim3 grid(static_cast<unsigned>(args.kv.kv_heads * ((group + kHeads - 1) / kHeads)),
                   static_cast<unsigned>(batch.tile_count));
   with_kv_type(args.kv.type, [&]<typename T>(T) {
-    launch_overlapping(stream, grid, kThreads, tile_kernel<T, Shape, kHeads>, args, batch.tiles, partials);
+    if constexpr (kHeads == 1 || sizeof(T) == 2) {
+      launch_overlapping(stream, grid, kThreads, tile_kernel<T, Shape, kHeads>, args, batch.tiles, partials);
+    }
   });
 }
 
 // Blocks of several heads read keys and values once for them; where they would leave multiprocessors without
-// work, smaller ones are faster. The times are of a block by its heads, as measured on an H200.
+// work, smaller ones are faster. The times are of a block by its heads, as measured on an H200. A cache in
+// f32, which is there for comparisons, has the smallest only: each size takes long to compile.
 template <typename Shape>
 void launch_tiles(cudaStream_t stream, const AttentionView& args, const DecodeBatch& batch,
                   const Partials& partials) {
@@ -266,7 +253,9 @@ void launch_tiles(cudaStream_t stream, const AttentionView& args, const DecodeBa
     return of_block * static_cast<double>((blocks * ((group + heads - 1) / heads) + at_once - 1) / at_once);
   };
   const double four = time(4, 1.0), two = time(2, 0.62), one = time(1, 0.42);
-  if (group == 1 || one < std::min(two, four)) return launch_tiles<Shape, 1>(stream, args, batch, partials);
+  if (group == 1 || args.kv.type == DType::f32 || one < std::min(two, four)) {
+    return launch_tiles<Shape, 1>(stream, args, batch, partials);
+  }
   if (group == 2 || two < four) return launch_tiles<Shape, 2>(stream, args, batch, partials);
   launch_tiles<Shape, 4>(stream, args, batch, partials);
 }

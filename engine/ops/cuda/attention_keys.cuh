@@ -287,4 +287,37 @@ struct Part {
   }
 };
 
+// A warp's keys and values, all of them. Its sums are added up over its lanes; returns its maxima.
+template <typename T, typename Shape, int kHeads>
+__device__ inline HeadFloats<kHeads> attend_keys(Fetcher<T, Shape>& fetcher, const float* q /*[heads, dim]*/,
+                                                 int heads, float scale,
+                                                 HeadFloats<kHeads>* scores /*[kKeysOfWarp]*/,
+                                                 Part<Shape, kHeads>* part) {
+  using Fetch = Fetcher<T, Shape>;
+  constexpr int kAhead = Fetch::kAhead, kSteps = Shape::kSteps;
+  typename Fetch::Batch batch[2];
+  fetcher.fetch(0, batch[0]);
+  fetcher.fetch(kAhead, batch[1]);
+  const Queries<Shape, kHeads> queries(q, heads, fetcher.at);
+  for (int step = 0; step < kSteps; step += 2 * kAhead) {
+    const bool last = step + 2 * kAhead == kSteps;
+    if (last) fetcher.next += fetcher.to_values;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      queries.score(fetcher, step + i * kAhead, batch[i], scale, scores);
+      fetcher.fetch(last ? i * kAhead : step + (i + 2) * kAhead, batch[i]);
+    }
+  }
+  const HeadFloats<kHeads> max = weigh_keys(scores);
+  for (int step = 0; step < kSteps; step += 2 * kAhead) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      part->add_values(fetcher, step + i * kAhead, batch[i], scores);
+      if (step + 2 * kAhead < kSteps) fetcher.fetch(step + (i + 2) * kAhead, batch[i]);
+    }
+  }
+  part->add_lanes_of_other_keys();
+  return max;
+}
+
 }  // namespace ete::cuda

@@ -7,9 +7,9 @@
 
 // Products of Math::fast of one decode row: the bits of matmul_mma_decode.cu, by fewer instructions. A
 // product on tensor cores has eight columns for rows of x; here they are eight groups of columns of the one
-// row. Column j of the operand holds group j and is zero in the products of the other groups, so that one
-// accumulator collects the sums of eight groups, two in each lane, which then scale them all at once. Weights
-// go from memory to registers, ahead of their use; each warp rounds the columns that it multiplies.
+// row, and of the products of group j with all of them column j is kept. So each lane is left with two
+// groups' sums, and eight groups are scaled at once. Weights go from memory to registers, ahead of their use;
+// each warp rounds the columns that it multiplies.
 
 namespace ete::cuda {
 
@@ -271,12 +271,11 @@ void launch(cudaStream_t stream, const MatmulShape& shape, const Products& produ
 // on an H200.
 template <WeightFormat F>
 void launch(cudaStream_t stream, const MatmulShape& shape, const Products& products) {
-  constexpr bool kNibbles = FragmentLoad<F>::kWords == 2, kHasMinimum = FragmentLoad<F>::kHasMinimum;
+  constexpr bool kNibbles = FragmentLoad<F>::kWords == 2;
+  constexpr int kAheadOfMany = kNibbles && !FragmentLoad<F>::kHasMinimum ? 2 : 1;
   const int64_t panels = products.product[products.count - 1].panel_end;
   const int64_t multiprocessors = multiprocessor_count();
-  if (panels >= 4 * multiprocessors) {
-    return launch < F, 2, kNibbles && !kHasMinimum ? 2 : 1 > (stream, shape, products);
-  }
+  if (panels >= 4 * multiprocessors) return launch<F, 2, kAheadOfMany>(stream, shape, products);
   if constexpr (!kNibbles) {
     if (panels > 2 * multiprocessors) return launch<F, 1, 2>(stream, shape, products);
   }
