@@ -28,6 +28,7 @@ constexpr milliseconds kStopMargin{2000};     // beyond --drain-grace
 struct ServeOptions {
   EngineOptions engine;  // for its checks only: the worker gets the flags as they were given
   service::ServiceOptions service;
+  service::HttpOptions http;
 };
 
 void say(const std::string& line) { std::cerr << error_line("ete serve", line) + "\n"; }
@@ -67,7 +68,10 @@ class Serving {
     std::vector<std::string> arguments = {
         "--log-level=" + service.log_level,
         "--drain-grace=" + std::to_string(static_cast<double>(service.drain_grace.count()) / 1000)};
-    if (for_front && service.insecure_listen_anywhere) arguments.push_back("--insecure-listen-anywhere");
+    if (!for_front) return arguments;
+    if (service.insecure_listen_anywhere) arguments.push_back("--insecure-listen-anywhere");
+    if (options_.http.listen) arguments.push_back("--http=" + options_.http.listen->to_string());
+    for (const std::string& origin : options_.http.origins) arguments.push_back("--http-origin=" + origin);
     return arguments;
   }
 
@@ -84,7 +88,8 @@ class Serving {
     probe_at_ = now + kProbeInterval;
     if (announced_) return;
     announced_ = true;
-    say("ready at " + options_.service.listen.to_string() + ", worker at " + worker_address_);
+    const std::string http = options_.http.listen ? ", HTTP at " + options_.http.listen->to_string() : "";
+    say("ready at " + options_.service.listen.to_string() + http + ", worker at " + worker_address_);
   }
 
   // Throws Error before the first time that both were ready, when a front that refuses its worker's model
@@ -123,15 +128,22 @@ class Serving {
   std::string last_refusal_;
 };
 
-int serve(const CLI::App& command, const ServeOptions& options) {
-  const auto refused =
-      service::refuse_listen("--listen", options.service.listen, options.service.insecure_listen_anywhere);
-  if (refused) throw UsageError(*refused);
-  const auto& listen = options.service.listen;
-  if (listen.kind == service::Address::Kind::tcp && listen.port == 0) {
-    throw UsageError("--listen: port 0 is not accepted: the front could not come back at the same port");
+// Throws UsageError for an address that clients must not have, Error for one that is taken.
+void check_listen(const std::string& flag, const service::Address& listen, bool insecure_listen_anywhere) {
+  if (const auto refused = service::refuse_listen(flag, listen, insecure_listen_anywhere)) {
+    throw UsageError(*refused);
   }
-  check_can_listen(listen);
+  if (listen.kind == service::Address::Kind::tcp && listen.port == 0) {
+    throw UsageError(flag + ": port 0 is not accepted: the front could not come back at the same port");
+  }
+  check_can_listen(flag, listen);
+}
+
+int serve(const CLI::App& command, const ServeOptions& options) {
+  check_listen("--listen", options.service.listen, options.service.insecure_listen_anywhere);
+  if (options.http.listen) {
+    check_listen("--http", *options.http.listen, options.service.insecure_listen_anywhere);
+  }
   const int signal_fd = block_signals_into_fd({SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGCHLD});
   Serving serving(options, engine_arguments(command));
   return serving.run(signal_fd);
@@ -149,6 +161,7 @@ void add_serve_command(CLI::App& app, Action& action) {
   command->get_option("--listen")
       ->required(false)
       ->description("unix:/path or host:port where clients connect [127.0.0.1:50051]");
+  service::add_http_flags(*command, options->http);
   command->remove_option(command->get_option("--exit-with-parent"));
   add_engine_flags(*command, options->engine);
   command->callback(

@@ -59,6 +59,26 @@ void add_service_flags(CLI::App& app, ServiceOptions& options) {
                "allow an address that other machines reach, although nobody is authenticated");
 }
 
+void add_http_flags(CLI::App& app, HttpOptions& options) {
+  app.add_option_function<std::string>(
+         "--http",
+         [&options](const std::string& text) {
+           try {
+             options.listen = parse_address(text);
+           } catch (const std::invalid_argument& error) {
+             throw CLI::ValidationError("--http", error.what());
+           }
+         },
+         "serve OpenAI's HTTP API there too: unix:/path or host:port")
+      ->type_name("ADDR");
+  app.add_option(
+         "--http-origin", options.origins,
+         "web pages of another machine that may use it, as https://host, or * for all; may be repeated")
+      ->type_name("ORIGIN")
+      ->expected(1)
+      ->take_all();
+}
+
 std::optional<int> parse_server_flags(CLI::App& app, int argc, const char* const* argv,
                                       const ServiceOptions& options) {
   if (const auto exit_code = parse_command_line(app, argc, argv)) return exit_code;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "services/common/address.h"
 
@@ -21,6 +22,15 @@ struct ServiceOptions {
 // --listen (required), --log-level, --exit-with-parent, --drain-grace, --insecure-listen-anywhere. `options`
 // outlives the parse.
 void add_service_flags(CLI::App& app, ServiceOptions& options);
+
+// Where the front serves HTTP, if it does.
+struct HttpOptions {
+  std::optional<Address> listen;
+  std::vector<std::string> origins;
+};
+
+// --http, --http-origin. `options` outlives the parse.
+void add_http_flags(CLI::App& app, HttpOptions& options);
 
 // Parses the command line of a server, whose flags `app` has. Empty means go on; otherwise the process exits
 // with the code: 0 after --help, 2 after a usage error (--listen at an address that it must not have, too),

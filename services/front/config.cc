@@ -1,5 +1,9 @@
 #include "services/front/config.h"
 
+#include <iostream>
+
+#include "clients/options/command_line.h"
+
 namespace ete::front {
 
 std::optional<int> parse_front_config(int argc, const char* const* argv, FrontConfig& config) {
@@ -9,7 +13,14 @@ std::optional<int> parse_front_config(int argc, const char* const* argv, FrontCo
                             config.worker)
       ->required();
   service::add_service_flags(app, config.service);
-  return service::parse_server_flags(app, argc, argv, config.service);
+  service::add_http_flags(app, config.http);
+  if (const auto exit_code = service::parse_server_flags(app, argc, argv, config.service)) return exit_code;
+  if (!config.http.listen) return std::nullopt;
+  const auto refused =
+      service::refuse_listen("--http", *config.http.listen, config.service.insecure_listen_anywhere);
+  if (!refused) return std::nullopt;
+  std::cerr << error_line(app.get_name(), *refused) + "\n";
+  return 2;
 }
 
 }  // namespace ete::front

@@ -10,6 +10,7 @@ namespace ete::front {
 struct FrontConfig {
   service::Address worker;
   service::ServiceOptions service;
+  service::HttpOptions http;
 };
 
 // Empty means go on; otherwise the process should exit with the code (0 after --help, 2 after a usage error,

@@ -2,6 +2,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace ete::front {
 
@@ -22,11 +23,16 @@ enum class FrontErrorCode {
 // The one exception type of the front. Thrown anywhere in services/front, caught at the edge of a request.
 class FrontError : public std::runtime_error {
  public:
-  FrontError(FrontErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  // field: of the request, where one is wrong; the message then begins with it and ": ".
+  FrontError(FrontErrorCode code, const std::string& message, std::string field = "")
+      : std::runtime_error(message), code_(code), field_(std::move(field)) {}
   FrontErrorCode code() const { return code_; }
+  // As the message of the request that was validated names it; empty: none.
+  const std::string& field() const { return field_; }
 
  private:
   FrontErrorCode code_;
+  std::string field_;
 };
 
 }  // namespace ete::front

@@ -31,8 +31,11 @@ int run_front(int argc, const char* const* argv) {
     if (config.service.exit_with_parent != 0) {
       service::exit_with_parent(static_cast<pid_t>(config.service.exit_with_parent));
     }
-    FrontServer server(config.worker, config.service.listen);
+    std::optional<FrontServer::Http> http;
+    if (config.http.listen) http = {*config.http.listen, config.http.origins};
+    FrontServer server(config.worker, config.service.listen, kMostUnread, http);
     spdlog::info("listening at {}", server.address().to_string());
+    if (http) spdlog::info("listening for HTTP at {}", server.http_address().to_string());
     stop.get_future().wait();
     spdlog::info("stopping");
     server.shutdown(config.service.drain_grace);

@@ -3,11 +3,15 @@
 #include <chrono>
 #include <mutex>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "services/common/address.h"
 #include "services/common/server.h"
 #include "services/front/engine_client.h"
 #include "services/front/generation_service.h"
+#include "services/front/http/http_server.h"
+#include "services/front/http/openai_service.h"
 #include "services/front/limits.h"
 
 namespace ete::front {
@@ -15,13 +19,21 @@ namespace ete::front {
 // A listening front: ete-front without its flags and signals. Construction and shutdown belong to one thread.
 class FrontServer {
  public:
+  struct Http {
+    service::Address listen;
+    std::vector<std::string> origins;  // of web pages that are answered, beside this machine's
+  };
+
   // std::runtime_error when it cannot listen. most_unread: how long a client may leave what it asked for
   // unread.
   FrontServer(const service::Address& worker, const service::Address& listen,
-              std::chrono::milliseconds most_unread = kMostUnread);
+              std::chrono::milliseconds most_unread = kMostUnread,
+              const std::optional<Http>& http = std::nullopt);
   ~FrontServer();
 
   const service::Address& address() const { return server_->address(); }
+  // When it serves HTTP.
+  const service::Address& http_address() const { return http_->address(); }
   // Health turns NOT_SERVING; running calls may take `grace` to end and are cancelled then.
   void shutdown(std::chrono::milliseconds grace);
 
@@ -34,8 +46,12 @@ class FrontServer {
   service::ListeningServer* listening_ = nullptr;
 
   EngineClient client_;
+  TextPool texts_;  // the jobs of both, as the next, belong to calls: those have ended before they do
+  ChatRenderer chats_;
   GenerationService generation_;
   std::optional<service::ListeningServer> server_;
+  std::optional<OpenAiService> openai_;
+  std::optional<HttpServer> http_;
 };
 
 }  // namespace ete::front

@@ -1,12 +1,10 @@
 #include "services/front/generate_call.h"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <utility>
 
 #include "services/front/status.h"
-#include "services/front/validation.h"
 #include "services/front/wire.h"
 
 namespace ete::front {
@@ -16,105 +14,24 @@ GenerateCall* GenerateCall::start(const Host& host, grpc::CallbackServerContext&
   auto call = std::make_shared<GenerateCall>(host, context);
   call->self_ = call;
   // The client's cancellation may already be on its way.
-  call->strand_.post([call = call.get(), &request] { call->begin(request); });
+  call->strand().post([call = call.get(), &request] { call->read(request); });
   return call.get();
 }
 
-template <typename Work>
-void GenerateCall::attempt(Work work) {
-  try {
-    work();
-  } catch (const FrontError& error) {
-    fail(error);
-  } catch (const std::exception& error) {
-    fail(FrontError(FrontErrorCode::internal, error.what()));
-  }
-}
-
-void GenerateCall::begin(const grpc::ByteBuffer& buffer) {
+void GenerateCall::read(const grpc::ByteBuffer& buffer) {
   attempt([&] {
     if (!counted_) throw FrontError(FrontErrorCode::unavailable, "the front is shutting down");
-    auto start = std::make_shared<Start>();
-    start->request = parse<v1::GenerateRequest>(buffer);
-    host_.client.when_settled(deadline_, [self = shared_from_this(), start] {
-      self->strand_.post([self, start] {
-        if (!self->ended_) self->prepare(start);
-      });
-    });
+    begin(parse<v1::GenerateRequest>(buffer));
   });
 }
 
-void GenerateCall::prepare(std::shared_ptr<Start> start) {
-  attempt([&] {
-    start->model = host_.client.model();
-    start->valid = validate(start->request, *start->model);
-    if (start->request.text().size() > TextPool::kInlineBytes) return encode_in_pool(std::move(start));
-    if (start->request.has_text()) {
-      start->valid.prompt_ids = encode_prompt(start->request, *start->model);
-    }
-    open(*start);
-  });
-}
-
-void GenerateCall::encode_in_pool(std::shared_ptr<Start> start) {
-  const size_t bytes = start->request.text().size();
-  const auto run = [self = shared_from_this(), start = std::move(start)](bool wanted) {
-    std::optional<FrontError> error;
-    const auto require = [](bool wanted) {
-      if (!wanted) throw FrontError(FrontErrorCode::cancelled, "the client is gone, or its deadline passed");
-    };
-    try {
-      require(wanted);
-      start->valid.prompt_ids =
-          encode_prompt(start->request, *start->model, [&] { require(self->wanted()); });
-    } catch (const FrontError& caught) {
-      error = caught;
-    } catch (const std::exception& caught) {
-      error = FrontError(FrontErrorCode::internal, caught.what());
-    }
-    self->strand_.post([self, start, error] {
-      if (self->ended_) return;
-      if (error) return self->fail(*error);
-      self->attempt([&] { self->open(*start); });
-    });
-  };
-  host_.texts.post({bytes, [self = shared_from_this()] { return self->wanted(); }, run});
-}
-
-void GenerateCall::open(Start& start) {
-  spdlog::debug("{}: {} prompt tokens", start.valid.request_id, start.valid.prompt_ids.size());
-  session_ = host_.client.open_session(deadline_, shared_from_this());
-  generation_.emplace(std::move(start.model), std::move(start.valid), *this, *session_);
-  generation_->start();
-}
-
-bool GenerateCall::wanted() const { return !cancelled_ && std::chrono::system_clock::now() < deadline_; }
-
-// Ends the request, at whatever stage it is, with its session.
-void GenerateCall::fail(const FrontError& reason) {
-  if (generation_) {
-    generation_->cancel(reason);
-  } else if (session_ != nullptr) {
-    session_->cancel();
-  }
-  on_end(reason);
-}
-
-void GenerateCall::on_session_reply(v1::SessionReply reply) {
-  strand_.post([self = shared_from_this(), reply = std::make_shared<v1::SessionReply>(std::move(reply))] {
-    if (self->generation_) self->generation_->on_session_reply(*reply);
-  });
-}
-
-void GenerateCall::on_session_end(const FrontError& reason) {
-  strand_.post([self = shared_from_this(), reason] {
-    if (self->generation_) self->generation_->on_session_end(reason);
-  });
+std::shared_ptr<GenerateCall> GenerateCall::self() {
+  return std::static_pointer_cast<GenerateCall>(shared_from_this());
 }
 
 void GenerateCall::OnCancel() {
-  cancelled_ = true;
-  strand_.post([self = shared_from_this()] {
+  give_up();
+  strand().post([self = self()] {
     self->fail(
         FrontError(FrontErrorCode::cancelled, "the client cancelled the call, or its deadline passed"));
     self->waiting_.clear();
@@ -123,7 +40,7 @@ void GenerateCall::OnCancel() {
 }
 
 void GenerateCall::OnWriteDone(bool ok) {
-  strand_.post([self = shared_from_this(), ok] {
+  strand().post([self = self(), ok] {
     self->writing_ = false;
     ++self->writes_ended_;
     self->alarms_ = 0;
@@ -133,7 +50,7 @@ void GenerateCall::OnWriteDone(bool ok) {
       self->fail(FrontError(FrontErrorCode::cancelled, "the client is gone"));
     }
     self->write_next();
-    if (self->generation_ && self->wants_more()) self->generation_->resume();
+    if (self->wants_more()) self->resume();
   });
 }
 
@@ -160,12 +77,8 @@ bool GenerateCall::wants_more() {
   return waiting_tokens_ < kMostWaitingTokens && waiting_bytes_ < kMostWaitingBytes;
 }
 
-void GenerateCall::on_end(const std::optional<FrontError>& error) {
-  if (ended_) return;
-  ended_ = true;
+void GenerateCall::on_ended(const std::optional<FrontError>& error) {
   error_ = error;
-  if (error)
-    spdlog::debug("{}: {}", generation_ ? generation_->request().request_id : "a request", error->what());
   write_next();
 }
 
@@ -195,7 +108,7 @@ bool GenerateCall::write() {
 }
 
 void GenerateCall::write_next() {
-  if (!writing_ && !finished_ && !write() && ended_ && !finished_) {
+  if (!writing_ && !finished_ && !write() && ended() && !finished_) {
     finished_ = true;
     Finish(error_ ? to_status(*error_) : grpc::Status::OK);
   }
@@ -204,10 +117,10 @@ void GenerateCall::write_next() {
 
 // A pause in reading costs nothing but this; a stream that is read never sets the alarm.
 void GenerateCall::watch_the_reader() {
-  if (!writing_ || alarm_ != nullptr || (wants_more() && !ended_)) return;
+  if (!writing_ || alarm_ != nullptr || (wants_more() && !ended())) return;
   alarm_ = std::make_unique<grpc::Alarm>();
-  const auto on_time = [self = shared_from_this(), ended = writes_ended_](bool fired) {
-    self->strand_.post([self, fired, ended] { self->on_alarm(fired, ended); });
+  const auto on_time = [self = self(), ended = writes_ended_](bool fired) {
+    self->strand().post([self, fired, ended] { self->on_alarm(fired, ended); });
   };
   alarm_->Set(std::chrono::system_clock::now() + host_.most_unread, on_time);
 }
@@ -219,12 +132,12 @@ void GenerateCall::on_alarm(bool fired, uint64_t writes_ended) {
   if (++alarms_ > 1) {
     // Nothing but this ends a write that nobody reads.
     context_.TryCancel();
-  } else if (!ended_) {
+  } else if (!ended()) {
     const auto seconds = std::chrono::duration<double>(host_.most_unread).count();
     fail(FrontError(FrontErrorCode::resource_exhausted,
                     fmt::format("the client has read nothing for {:g} seconds", seconds)));
   }
-  if (!cancelled_) watch_the_reader();
+  if (!given_up()) watch_the_reader();
 }
 
 }  // namespace ete::front

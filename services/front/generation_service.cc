@@ -63,7 +63,7 @@ bool GenerationService::drain(std::chrono::milliseconds grace) {
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerationService::Generate(grpc::CallbackServerContext* context,
                                                                         const grpc::ByteBuffer* request) {
-  return GenerateCall::start({client_, generate_calls_, texts_, most_unread_}, *context, *request);
+  return GenerateCall::start({{client_, texts_}, generate_calls_, most_unread_}, *context, *request);
 }
 
 grpc::ServerUnaryReactor* GenerationService::Tokenize(grpc::CallbackServerContext* context,

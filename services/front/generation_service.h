@@ -15,9 +15,9 @@ class GenerationService final
           v1::Generation::WithRawCallbackMethod_Tokenize<v1::Generation::WithRawCallbackMethod_Detokenize<
               v1::Generation::WithRawCallbackMethod_GetModel<v1::Generation::Service>>>> {
  public:
-  // client outlives the service.
-  GenerationService(EngineClient& client, std::chrono::milliseconds most_unread)
-      : client_(client), most_unread_(most_unread) {}
+  // client and texts outlive the service.
+  GenerationService(EngineClient& client, TextPool& texts, std::chrono::milliseconds most_unread)
+      : client_(client), texts_(texts), most_unread_(most_unread) {}
 
   // Refuses new calls of Generate; returns when the running ones have ended, or false after `grace`.
   bool drain(std::chrono::milliseconds grace);
@@ -33,9 +33,9 @@ class GenerationService final
 
  private:
   EngineClient& client_;
+  TextPool& texts_;
   const std::chrono::milliseconds most_unread_;
   service::CallCount generate_calls_;
-  TextPool texts_;  // its jobs belong to calls: those have ended before this does
 };
 
 }  // namespace ete::front

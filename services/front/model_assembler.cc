@@ -98,7 +98,7 @@ void ModelAssembler::add_vocabulary(const v1::GgufVocabularyPart& part) {
 }
 
 std::shared_ptr<const ServedModel> ModelAssembler::with_tokenizer(
-    std::shared_ptr<const Tokenizer> tokenizer) const {
+    std::shared_ptr<const Tokenizer> tokenizer, std::shared_ptr<const ChatTemplates> chat) const {
   auto model = std::make_shared<ServedModel>();
   model->name = info_.name();
   model->architecture = info_.architecture();
@@ -117,6 +117,7 @@ std::shared_ptr<const ServedModel> ModelAssembler::with_tokenizer(
   model->plan_json = info_.plan_json();
   model->worker_id = info_.worker_id();
   model->tokenizer = std::move(tokenizer);
+  model->chat = std::move(chat);
   return model;
 }
 
@@ -133,11 +134,14 @@ std::shared_ptr<const ServedModel> ModelAssembler::finish() {
   if (digest_.finish() != info_.tokenizer_sha256()) {
     corrupt("the tokenizer's data does not have the SHA-256 that ModelInfo gives");
   }
-  return with_tokenizer(make_tokenizer());
+  std::shared_ptr<const Tokenizer> tokenizer = make_tokenizer();
+  ChatTemplates chat = files_.empty() ? chat_templates_from_gguf(vocabulary_, tokenizer->table())
+                                      : chat_templates_from_files(files_);
+  return with_tokenizer(std::move(tokenizer), std::make_shared<const ChatTemplates>(std::move(chat)));
 }
 
 std::shared_ptr<const ServedModel> ModelAssembler::reuse(const ServedModel& known) const {
-  return with_tokenizer(known.tokenizer);
+  return with_tokenizer(known.tokenizer, known.chat);
 }
 
 }  // namespace ete::front

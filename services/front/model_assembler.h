@@ -32,7 +32,8 @@ class ModelAssembler {
   void add_file(const v1::FileChunk& chunk);
   void add_vocabulary(const v1::GgufVocabularyPart& part);
   std::shared_ptr<const Tokenizer> make_tokenizer() const;
-  std::shared_ptr<const ServedModel> with_tokenizer(std::shared_ptr<const Tokenizer> tokenizer) const;
+  std::shared_ptr<const ServedModel> with_tokenizer(std::shared_ptr<const Tokenizer> tokenizer,
+                                                    std::shared_ptr<const ChatTemplates> chat) const;
 
   bool has_info_ = false;
   v1::ModelInfo info_;

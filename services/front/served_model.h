@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "services/front/chat/chat_templates.h"
 #include "services/front/tokenizer/tokenizer.h"
 
 namespace ete::front {
@@ -23,6 +24,7 @@ struct ServedModel {
   std::string plan_json;
   std::string worker_id;
   std::shared_ptr<const Tokenizer> tokenizer;
+  std::shared_ptr<const ChatTemplates> chat;  // not null
 };
 
 }  // namespace ete::front

@@ -22,7 +22,7 @@ constexpr float kMostPenalty = 2.0f;
 
 [[noreturn]] void refuse(const std::string& field, const std::string& value, const std::string& accepted) {
   throw FrontError(FrontErrorCode::invalid_argument,
-                   field + ": " + value + " is not accepted; expected " + accepted);
+                   field + ": " + value + " is not accepted; expected " + accepted, field);
 }
 
 std::string number(double value) {

@@ -46,6 +46,7 @@ class ToyWorker::Service : public v1::Engine::Service {
     service::TokenizerDigest digest;
     if (options_.tokenizer_json.empty()) {
       tokenizer.mutable_gguf()->set_model("bytes");
+      tokenizer.mutable_gguf()->set_chat_template(options_.chat_template);
       digest.add(tokenizer.gguf());
     } else {
       tokenizer.mutable_file()->set_name("tokenizer.json");

@@ -24,6 +24,7 @@ class ToyWorker {
     bool wrong_digest = false;
     bool loading = false;
     std::string tokenizer_json;  // empty: every byte is a token
+    std::string chat_template;   // beside such a one
     ToyModel model;
   };
   explicit ToyWorker(Options options);

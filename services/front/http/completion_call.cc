@@ -1,0 +1,230 @@
+#include "services/front/http/completion_call.h"
+
+#include <utility>
+
+namespace ete::front {
+namespace {
+
+constexpr auto kNoDeadline = std::chrono::system_clock::time_point::max();
+constexpr size_t kMostWholeBytes = size_t{64} << 20;  // of a response that is not streamed
+
+// What a token's logprobs take in a response, about.
+size_t logprob_bytes(const v1::Piece& piece) {
+  size_t entries = 0;
+  for (const v1::TokenLogprobs& one : piece.logprobs())
+    entries += 1 + static_cast<size_t>(one.top_ids_size());
+  return entries * 100;
+}
+
+}  // namespace
+
+class CompletionCall::Choice final : public RunningRequest {
+ public:
+  Choice(const RunningRequest::Host& host, std::shared_ptr<CompletionCall> call, int index)
+      : RunningRequest(host, kNoDeadline), call_(std::move(call)), index_(index) {}
+
+  void start(v1::GenerateRequest request) {
+    strand().post([self = self(), request = std::make_shared<v1::GenerateRequest>(std::move(request))] {
+      if (!self->ended()) self->attempt([&] { self->begin(std::move(*request)); });
+    });
+  }
+  void cancel(const FrontError& reason) {
+    give_up();
+    strand().post([self = self(), reason] { self->fail(reason); });
+  }
+  void go_on() {
+    strand().post([self = self()] { self->resume(); });
+  }
+
+  void on_reply(v1::GenerateReply reply) override { call_->tell_reply(index_, std::move(reply)); }
+  bool wants_more() override { return call_->wants_more(); }
+
+ private:
+  void on_ended(const std::optional<FrontError>& error) override { call_->tell_end(index_, error); }
+  std::shared_ptr<Choice> self() { return std::static_pointer_cast<Choice>(shared_from_this()); }
+
+  const std::shared_ptr<CompletionCall> call_;
+  const int index_;
+};
+
+CompletionCall::CompletionCall(const OpenAiHost& host, const std::shared_ptr<HttpExchange>& exchange,
+                               OpenAiRequest request, MakeReply make_reply)
+    : host_(host),
+      reader_(exchange),
+      request_(std::move(request)),
+      make_reply_(make_reply),
+      exchange_(exchange) {}
+
+void CompletionCall::start(const OpenAiHost& host, const std::shared_ptr<HttpExchange>& exchange,
+                           OpenAiRequest request, MakeReply make_reply) {
+  auto call = std::make_shared<CompletionCall>(host, exchange, std::move(request), make_reply);
+  exchange->set_events(call);
+  call->strand_.post([call] { call->wait_for_model(); });
+}
+
+template <typename Work>
+void CompletionCall::attempt(Work work) {
+  if (exchange_ == nullptr) return;
+  try {
+    work();
+  } catch (const FrontError& error) {
+    fail(error);
+  } catch (const std::exception& error) {
+    fail(FrontError(FrontErrorCode::internal, error.what()));
+  }
+}
+
+void CompletionCall::wait_for_model() {
+  attempt([&] {
+    host_.shared.client.when_settled(kNoDeadline, [self = shared_from_this()] {
+      self->strand_.post([self] { self->attempt([&] { self->prepare(); }); });
+    });
+  });
+}
+
+void CompletionCall::prepare() {
+  model_ = host_.shared.client.model();
+  reply_ = make_reply_(model_, request_.include_usage);
+  if (request_.chat) return render();
+  begin_choices();
+}
+
+void CompletionCall::render() {
+  const auto done = [self = shared_from_this()](ChatRenderer::Result result) {
+    self->strand_.post([self, result = std::make_shared<ChatRenderer::Result>(std::move(result))] {
+      self->attempt([&] {
+        if (result->error) throw *result->error;
+        // The template wrote bos itself, if it is to be there.
+        v1::GenerateRequest& prompt = self->request_.prompts.emplace_back();
+        prompt.set_text(std::move(result->text));
+        prompt.set_add_special(false);
+        prompt.set_parse_special(true);
+        // Another model would have another template.
+        self->request_.settings.set_model(self->model_->name);
+        self->begin_choices();
+      });
+    });
+  };
+  if (request_.settings.has_model() && request_.settings.model() != model_->name) return begin_choices();
+  host_.chats.render(*model_->chat, request_.chat->has_tools, request_.chat->variables, done);
+}
+
+void CompletionCall::begin_choices() {
+  if (request_.prompts.empty()) request_.prompts.emplace_back().set_text("");
+  const int count = static_cast<int>(request_.prompts.size()) * request_.n;
+  outcomes_.resize(static_cast<size_t>(count));
+  running_ = outcomes_.size();
+  if (request_.stream) exchange_->expect_stream();
+  for (int i = 0; i < count; ++i) {
+    choices_.push_back(std::make_shared<Choice>(host_.shared, shared_from_this(), i));
+  }
+  for (int i = 0; i < count; ++i) {
+    const auto& prompt = request_.prompts[static_cast<size_t>(i / request_.n)];
+    choices_[static_cast<size_t>(i)]->start(request_.choice(prompt, i % request_.n));
+  }
+}
+
+bool CompletionCall::wants_more() {
+  if (!request_.stream) return true;
+  const auto exchange = reader_.lock();
+  if (exchange == nullptr || exchange->wants_more()) return true;
+  // The client may have caught up before it knew that somebody waits for it.
+  behind_ = true;
+  return exchange->wants_more();
+}
+
+void CompletionCall::on_writable() {
+  if (!behind_.exchange(false)) return;
+  strand_.post([self = shared_from_this()] {
+    for (const auto& choice : self->choices_) choice->go_on();
+  });
+}
+
+void CompletionCall::on_gone() {
+  strand_.post([self = shared_from_this()] {
+    self->let_go(FrontError(FrontErrorCode::cancelled, "the client is gone"));
+  });
+}
+
+void CompletionCall::tell_reply(int choice, v1::GenerateReply reply) {
+  strand_.post(
+      [self = shared_from_this(), choice, reply = std::make_shared<v1::GenerateReply>(std::move(reply))] {
+        self->attempt([&] { self->on_reply(choice, *reply); });
+      });
+}
+
+void CompletionCall::tell_end(int choice, std::optional<FrontError> error) {
+  strand_.post([self = shared_from_this(), choice, error = std::move(error)] {
+    self->attempt([&] {
+      if (error) throw *error;
+      if (--self->running_ == 0) self->finish();
+    });
+  });
+}
+
+void CompletionCall::on_reply(int choice, const v1::GenerateReply& reply) {
+  switch (reply.reply_case()) {
+    case v1::GenerateReply::kPrompt:
+    case v1::GenerateReply::REPLY_NOT_SET:
+      return;
+    case v1::GenerateReply::kPiece:
+      return on_piece(choice, reply.piece());
+    case v1::GenerateReply::kFinish:
+      return on_finish(choice, reply.finish());
+  }
+}
+
+void CompletionCall::on_piece(int choice, const v1::Piece& piece) {
+  ChoiceOutcome& outcome = outcomes_[static_cast<size_t>(choice)];
+  if (request_.stream) {
+    const bool first = !std::exchange(outcome.begun, true);
+    const std::string events = (first ? reply_->begin(choice) : "") + reply_->piece(choice, piece);
+    if (!events.empty()) exchange_->write(events);
+    return;
+  }
+  outcome_bytes_ += piece.text().size() + logprob_bytes(piece);
+  if (outcome_bytes_ > kMostWholeBytes) {
+    throw FrontError(
+        FrontErrorCode::resource_exhausted,
+        "the response exceeds " + std::to_string(kMostWholeBytes) + " bytes: ask for \"stream\": true");
+  }
+  outcome.text += piece.text();
+  outcome.logprobs.insert(outcome.logprobs.end(), piece.logprobs().begin(), piece.logprobs().end());
+}
+
+void CompletionCall::on_finish(int choice, const v1::Finish& finish) {
+  ChoiceOutcome& outcome = outcomes_[static_cast<size_t>(choice)];
+  outcome.reason = finish.reason();
+  usage_.completion += finish.generated_tokens();
+  if (choice % request_.n == 0) {
+    usage_.prompt += finish.prompt_tokens();
+    usage_.cached += finish.reused_tokens();
+  }
+  if (!request_.stream) return;
+  const bool first = !std::exchange(outcome.begun, true);
+  exchange_->write((first ? reply_->begin(choice) : "") + reply_->finish(choice, finish.reason()));
+}
+
+void CompletionCall::finish() {
+  if (request_.stream) {
+    exchange_->write(reply_->last(usage_));
+    exchange_->end_stream();
+  } else {
+    exchange_->reply({.body = reply_->whole(outcomes_, usage_)});
+  }
+  exchange_.reset();
+  choices_.clear();
+}
+
+void CompletionCall::fail(const FrontError& error) {
+  exchange_->reply(error_reply(in_client_words(error, request_.names)));
+  let_go(FrontError(FrontErrorCode::cancelled, "the request failed"));
+}
+
+void CompletionCall::let_go(const FrontError& reason) {
+  exchange_.reset();
+  // Each ends on its own strand, and tells so here.
+  for (const auto& choice : std::exchange(choices_, {})) choice->cancel(reason);
+}
+
+}  // namespace ete::front

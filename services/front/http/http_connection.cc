@@ -1,0 +1,372 @@
+#include "services/front/http/http_connection.h"
+
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/beast/core/string.hpp>
+#include <boost/beast/http/empty_body.hpp>
+#include <boost/beast/http/message.hpp>
+#include <boost/beast/http/write.hpp>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+namespace ete::front {
+namespace {
+
+namespace asio = boost::asio;
+namespace http = boost::beast::http;
+using boost::system::error_code;
+
+constexpr size_t kMostReadAhead = 64 << 10;  // while a response is under way
+constexpr std::chrono::seconds kLinger{2};
+constexpr std::string_view kComment = ": keep-alive\n\n";
+
+std::string chunk_of(std::string_view bytes) {
+  std::ostringstream size;
+  size << std::hex << bytes.size();
+  return size.str() + "\r\n" + std::string(bytes) + "\r\n";
+}
+
+template <typename Message>
+void set_headers(Message& message, const HttpHeaders& headers) {
+  for (const auto& [name, value] : headers) message.set(name, value);
+}
+
+// As OpenAI words an error of the transport.
+std::string error_body(const std::string& message) {
+  return nlohmann::ordered_json{
+      {"error",
+       {{"message", message}, {"type", "invalid_request_error"}, {"param", nullptr}, {"code", nullptr}}}}
+      .dump();
+}
+
+}  // namespace
+
+HttpConnection::HttpConnection(Socket socket, HttpShared& shared)
+    : registration_{shared, this},
+      shared_(shared),
+      socket_(std::move(socket)),
+      timer_(socket_.get_executor()),
+      since_(Clock::now()) {
+  error_code ignored;  // a Unix socket has no such option
+  socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
+}
+
+HttpConnection::~HttpConnection() { shared_.body_bytes -= taken_body_bytes_; }
+
+HttpConnection::Registration::~Registration() { shared.on_gone(connection); }
+
+void HttpConnection::post(std::function<void()> work) {
+  asio::post(socket_.get_executor(), [self = shared_from_this(), work = std::move(work)] { work(); });
+}
+
+void HttpConnection::start() {
+  post([this] {
+    read();
+    watch();
+  });
+}
+
+void HttpConnection::drain() {
+  post([this] {
+    keep_alive_ = false;
+    if (state_ == State::reading) close_now();
+  });
+}
+
+void HttpConnection::close() {
+  post([this] { close_now(); });
+}
+
+// ---- reading
+
+void HttpConnection::read() {
+  if (read_pending_ || state_ == State::closed || in_.size() >= kMostReadAhead) return;
+  read_pending_ = true;
+  socket_.async_read_some(asio::buffer(chunk_),
+                          [self = shared_from_this()](const error_code& error, size_t bytes) {
+                            self->read_pending_ = false;
+                            self->on_read(error, bytes);
+                          });
+}
+
+void HttpConnection::on_read(const error_code& error, size_t bytes) {
+  if (state_ == State::closed) return;
+  if (error) return close_now();
+  if (state_ != State::lingering) {
+    asio::buffer_copy(in_.prepare(bytes), asio::buffer(chunk_, bytes));
+    in_.commit(bytes);
+  }
+  if (state_ == State::reading) parse();
+  read();
+  watch();
+}
+
+// Takes as much of a request as has come.
+void HttpConnection::parse() {
+  if (in_.size() == 0) return;
+  if (!parser_) {
+    parser_.emplace();
+    parser_->eager(true);
+    parser_->header_limit(static_cast<uint32_t>(shared_.limits.header_bytes));
+    parser_->body_limit(shared_.limits.body_bytes);
+    continue_said_ = false;
+    since_ = Clock::now();
+  }
+  error_code error;
+  while (in_.size() > 0 && !parser_->is_done()) {
+    const size_t used = parser_->put(in_.data(), error);
+    in_.consume(used);
+    if (error == http::error::need_more || (!error && used == 0)) break;
+    if (error) break;
+  }
+  if (error == http::error::header_limit) {
+    return refuse(431,
+                  "the request's header exceeds " + std::to_string(shared_.limits.header_bytes) + " bytes");
+  }
+  if (error == http::error::body_limit) {
+    return refuse(413, "the request's body exceeds " + std::to_string(shared_.limits.body_bytes) + " bytes");
+  }
+  if (error && error != http::error::need_more) return refuse(400, "no HTTP request: " + error.message());
+  if (!take_body_bytes(parser_->get().body().size())) {
+    return refuse(503, "too many requests with large bodies are under way; try again later");
+  }
+  if (parser_->is_done()) return handle();
+  if (parser_->is_header_done() && !continue_said_ &&
+      boost::beast::iequals(parser_->get()[http::field::expect], "100-continue")) {
+    continue_said_ = true;
+    send("HTTP/1.1 100 Continue\r\n\r\n");
+  }
+}
+
+// Accounts for a body that has grown to so many bytes.
+bool HttpConnection::take_body_bytes(size_t bytes) {
+  shared_.body_bytes += bytes - taken_body_bytes_;
+  taken_body_bytes_ = bytes;
+  return bytes == 0 || shared_.body_bytes <= shared_.limits.bodies_bytes;
+}
+
+void HttpConnection::handle() {
+  http::request<http::string_body> message = parser_->release();
+  parser_.reset();
+  state_ = State::handling;
+  since_ = Clock::now();
+  keep_alive_ = keep_alive_ && message.keep_alive();
+  chunked_ = message.version() >= 11;
+  head_only_ = message.method() == http::verb::head;
+  HttpRequest request;
+  request.method = std::string(message.method_string());
+  const auto target = message.target();
+  request.path = std::string(target.substr(0, target.find('?')));
+  request.origin = std::string(message[http::field::origin]);
+  request.body = std::move(message.body());
+  exchange_ = std::make_shared<HttpExchange>(shared_from_this(), std::move(request));
+  shared_.handler(exchange_);
+}
+
+// Answers what is no request; nothing after it can be understood.
+void HttpConnection::refuse(unsigned status, const std::string& why) {
+  parser_.reset();
+  state_ = State::handling;
+  keep_alive_ = false;
+  head_only_ = false;
+  exchange_ = std::make_shared<HttpExchange>(shared_from_this(), HttpRequest{});
+  reply({.status = status, .body = error_body(why)});
+}
+
+// ---- responding
+
+void HttpExchange::reply(HttpReply reply) {
+  connection_->post([self = shared_from_this(), reply = std::make_shared<HttpReply>(std::move(reply))] {
+    if (self->connection_->is_current(*self)) self->connection_->reply(std::move(*reply));
+  });
+}
+
+void HttpExchange::expect_stream() {
+  connection_->post([self = shared_from_this()] {
+    if (self->connection_->is_current(*self)) self->connection_->expect_stream();
+  });
+}
+
+void HttpExchange::write(std::string events) {
+  waiting_bytes_ += events.size();
+  connection_->post([self = shared_from_this(), events = std::make_shared<std::string>(std::move(events))] {
+    HttpConnection& connection = *self->connection_;
+    if (!connection.is_current(*self)) return;
+    connection.out_events_ += events->size();
+    connection.write_events(std::move(*events));
+  });
+}
+
+void HttpExchange::end_stream() {
+  connection_->post([self = shared_from_this()] {
+    if (self->connection_->is_current(*self)) self->connection_->end_stream();
+  });
+}
+
+void HttpConnection::reply(HttpReply reply) {
+  if (ended_) return;
+  if (streaming_) {
+    write_events("data: " + reply.body + "\n\n");
+    return end_stream();
+  }
+  http::response<http::string_body> message(http::int_to_status(reply.status), 11);
+  message.keep_alive(keep_alive_);
+  message.set(http::field::content_type, reply.content_type);
+  set_headers(message, exchange_->headers_);
+  set_headers(message, reply.headers);
+  message.body() = std::move(reply.body);
+  message.prepare_payload();
+  if (head_only_) message.body().clear();
+  std::ostringstream head;
+  head << message.base();
+  ended_ = true;
+  send(head.str() + message.body());
+}
+
+void HttpConnection::expect_stream() {
+  stream_expected_ = true;
+  watch();
+}
+
+void HttpConnection::begin_stream() {
+  streaming_ = true;
+  keep_alive_ = keep_alive_ && chunked_;
+  http::response<http::empty_body> message(http::status::ok, 11);
+  message.keep_alive(keep_alive_);
+  message.set(http::field::content_type, "text/event-stream; charset=utf-8");
+  message.set(http::field::cache_control, "no-cache");
+  set_headers(message, exchange_->headers_);
+  if (chunked_) message.chunked(true);
+  std::ostringstream head;
+  head << message.base();
+  send(head.str());
+}
+
+void HttpConnection::write_events(std::string events) {
+  if (ended_) return;
+  if (!streaming_) begin_stream();
+  send(chunked_ ? chunk_of(events) : std::move(events));
+}
+
+void HttpConnection::end_stream() {
+  if (ended_) return;
+  if (!streaming_) begin_stream();
+  ended_ = true;
+  send(chunked_ ? "0\r\n\r\n" : "");
+}
+
+void HttpConnection::send(std::string bytes) {
+  if (out_.empty()) {
+    out_ = std::move(bytes);
+  } else {
+    out_ += bytes;
+  }
+  if (writing_.empty()) write();
+}
+
+void HttpConnection::write() {
+  if (state_ == State::closed) return;
+  if (writing_.empty()) {
+    writing_ = std::exchange(out_, {});
+    written_ = 0;
+    last_written_ = Clock::now();
+    writing_events_ = std::exchange(out_events_, 0);
+  }
+  if (writing_.empty()) {
+    return ended_ ? response_ended() : watch();
+  }
+  socket_.async_write_some(
+      asio::buffer(writing_.data() + written_, writing_.size() - written_),
+      [self = shared_from_this()](const error_code& error, size_t bytes) { self->on_written(error, bytes); });
+  watch();
+}
+
+void HttpConnection::on_written(const error_code& error, size_t bytes) {
+  if (state_ == State::closed) return;
+  if (error) return close_now();
+  last_written_ = Clock::now();
+  written_ += bytes;
+  if (written_ == writing_.size()) {
+    if (exchange_ != nullptr) {
+      exchange_->waiting_bytes_ -= writing_events_;
+      if (exchange_->events_ != nullptr) exchange_->events_->on_writable();
+    }
+    writing_.clear();
+  }
+  write();
+}
+
+void HttpConnection::response_ended() {
+  if (exchange_ != nullptr) exchange_->events_.reset();
+  exchange_.reset();
+  stream_expected_ = streaming_ = ended_ = false;
+  out_events_ = writing_events_ = 0;
+  take_body_bytes(0);
+  since_ = Clock::now();
+  if (!keep_alive_) return linger();
+  state_ = State::reading;
+  parse();
+  read();
+  watch();
+}
+
+void HttpConnection::linger() {
+  state_ = State::lingering;
+  error_code ignored;
+  socket_.shutdown(Socket::shutdown_send, ignored);
+  in_.clear();
+  read();
+  watch();
+}
+
+void HttpConnection::close_now() {
+  if (state_ == State::closed) return;
+  state_ = State::closed;
+  error_code ignored;
+  socket_.close(ignored);
+  timer_.cancel();
+  if (const auto exchange = std::move(exchange_); exchange != nullptr && exchange->events_ != nullptr) {
+    const auto events = std::move(exchange->events_);
+    events->on_gone();
+  }
+}
+
+// ---- time
+
+HttpConnection::Clock::time_point HttpConnection::deadline() const {
+  const HttpLimits& limits = shared_.limits;
+  if (!writing_.empty()) return last_written_ + limits.unread;
+  if (state_ == State::lingering) return since_ + kLinger;
+  if (state_ == State::reading) return since_ + (parser_ ? limits.request : limits.idle);
+  if (streaming_) return last_written_ + limits.keep_alive;
+  return stream_expected_ ? since_ + limits.quiet : Clock::time_point::max();
+}
+
+// Sets the timer unless it goes off soon enough.
+void HttpConnection::watch() {
+  if (state_ == State::closed) return;
+  const Clock::time_point due = deadline();
+  if (due == Clock::time_point::max() || (timer_set_ && timer_.expiry() <= due)) return;
+  timer_set_ = true;
+  timer_.expires_at(due);
+  timer_.async_wait([self = shared_from_this()](const error_code& error) {
+    if (error || self->state_ == State::closed) return;
+    self->timer_set_ = false;
+    self->on_time();
+  });
+}
+
+void HttpConnection::on_time() {
+  if (Clock::now() < deadline()) return watch();
+  if (state_ == State::handling && writing_.empty()) {
+    write_events(std::string(kComment));
+  } else if (state_ == State::reading && parser_ && writing_.empty()) {
+    refuse(408,
+           "the request did not arrive within " + std::to_string(shared_.limits.request.count()) + " ms");
+  } else {
+    close_now();
+  }
+}
+
+}  // namespace ete::front

@@ -1,0 +1,120 @@
+#include "services/front/http/json_fields.h"
+
+#include <cmath>
+#include <limits>
+
+#include "services/common/safe_text.h"
+#include "services/front/front_error.h"
+
+namespace ete::front {
+namespace {
+
+constexpr int kMaxDepth = 64;
+constexpr size_t kMostShown = 64;  // bytes of a value in a message
+
+}  // namespace
+
+RequestJson parse_request_json(const std::string& bytes) {
+  const auto within_depth = [](int depth, RequestJson::parse_event_t /*event*/, RequestJson& /*parsed*/) {
+    if (depth > kMaxDepth) {
+      throw FrontError(FrontErrorCode::invalid_argument,
+                       "the request's JSON is nested more than " + std::to_string(kMaxDepth) + " deep");
+    }
+    return true;
+  };
+  RequestJson json;
+  try {
+    json = RequestJson::parse(bytes, within_depth);
+  } catch (const RequestJson::exception& error) {
+    throw FrontError(FrontErrorCode::invalid_argument,
+                     "the request is no JSON: " + service::safe_text(error.what(), 200));
+  }
+  if (!json.is_object()) {
+    throw FrontError(FrontErrorCode::invalid_argument,
+                     "the request is " + shown(json) + ", expected a JSON object");
+  }
+  return json;
+}
+
+void refuse_field(const std::string& field, const std::string& value, const std::string& accepted) {
+  throw FrontError(FrontErrorCode::invalid_argument,
+                   field + ": " + value + " is not accepted; expected " + accepted, field);
+}
+
+std::string shown(const RequestJson& value) {
+  if (value.is_object()) return "an object";
+  if (value.is_array()) return "a list of " + std::to_string(value.size());
+  return service::safe_text(value.dump(-1, ' ', true), kMostShown);
+}
+
+JsonFields::JsonFields(const RequestJson& value, std::string path) : value_(value), path_(std::move(path)) {
+  if (!value.is_object()) refuse_field(path_, shown(value), "an object");
+}
+
+std::string JsonFields::path_of(const std::string& name) const {
+  return path_.empty() ? name : path_ + "." + name;
+}
+
+const RequestJson* JsonFields::find(const std::string& name) {
+  known_.insert(name);
+  const auto it = value_.find(name);
+  return it == value_.end() || it->is_null() ? nullptr : &*it;
+}
+
+std::optional<bool> JsonFields::boolean(const std::string& name) {
+  const RequestJson* value = find(name);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_boolean()) refuse_field(path_of(name), shown(*value), "true or false");
+  return value->get<bool>();
+}
+
+std::optional<int64_t> JsonFields::integer(const std::string& name, int64_t low, int64_t high) {
+  const RequestJson* value = find(name);
+  if (value == nullptr) return std::nullopt;
+  const bool fits =
+      value->is_number_integer() && (!value->is_number_unsigned() ||
+                                     value->get<uint64_t>() <= uint64_t{std::numeric_limits<int64_t>::max()});
+  if (!fits || value->get<int64_t>() < low || value->get<int64_t>() > high) {
+    refuse_field(path_of(name), shown(*value),
+                 "an integer in [" + std::to_string(low) + ", " + std::to_string(high) + "]");
+  }
+  return value->get<int64_t>();
+}
+
+std::optional<double> JsonFields::number(const std::string& name) {
+  const RequestJson* value = find(name);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_number() || std::abs(value->get<double>()) > double{std::numeric_limits<float>::max()}) {
+    refuse_field(path_of(name), shown(*value), "a number");
+  }
+  return value->get<double>();
+}
+
+std::optional<std::string> JsonFields::string(const std::string& name) {
+  const RequestJson* value = find(name);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_string()) refuse_field(path_of(name), shown(*value), "a string");
+  return value->get<std::string>();
+}
+
+void JsonFields::unsupported(const std::string& name, const std::string& instead) {
+  const RequestJson* value = find(name);
+  if (value == nullptr) return;
+  const bool asks_nothing =
+      *value == false || *value == 0 || *value == "" || (value->is_structured() && value->empty());
+  if (asks_nothing) return;
+  throw FrontError(FrontErrorCode::unsupported,
+                   path_of(name) + ": not supported by this server" + (instead.empty() ? "" : "; " + instead),
+                   path_of(name));
+}
+
+void JsonFields::refuse_others() const {
+  for (const auto& [name, value] : value_.items()) {
+    if (!known_.contains(name)) {
+      const std::string field = service::safe_text(path_of(name), kMostShown);
+      throw FrontError(FrontErrorCode::invalid_argument, field + ": no such field is known", field);
+    }
+  }
+}
+
+}  // namespace ete::front

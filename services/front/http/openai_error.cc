@@ -1,0 +1,82 @@
+#include "services/front/http/openai_error.h"
+
+#include <array>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "services/common/safe_text.h"
+
+namespace ete::front {
+namespace {
+
+struct Row {
+  FrontErrorCode code;
+  unsigned status;
+  const char* type;
+  const char* name;  // null: the type says all
+};
+
+constexpr std::array<Row, 10> kTable = {{
+    {FrontErrorCode::invalid_argument, 400, "invalid_request_error", nullptr},
+    {FrontErrorCode::unsupported, 400, "invalid_request_error", "unsupported"},
+    {FrontErrorCode::not_found, 404, "invalid_request_error", "not_found"},
+    {FrontErrorCode::failed_precondition, 409, "invalid_request_error", "failed_precondition"},
+    {FrontErrorCode::resource_exhausted, 429, "rate_limit_error", "resource_exhausted"},
+    {FrontErrorCode::unavailable, 503, "server_error", "unavailable"},
+    {FrontErrorCode::deadline_exceeded, 504, "server_error", "deadline_exceeded"},
+    {FrontErrorCode::cancelled, 503, "server_error", "cancelled"},
+    {FrontErrorCode::corrupt, 500, "server_error", "corrupt"},
+    {FrontErrorCode::internal, 500, "server_error", "internal"},
+}};
+
+// The client's name of a field that generation.proto calls `field`; what follows its first name (an index)
+// stays.
+std::string client_name(const std::string& field, const FieldNames& names) {
+  const std::array<std::pair<std::string, std::string>, 9> known = {{
+      {"stopping.max_tokens", names.max_tokens},
+      {"logprobs.top", names.logprobs},
+      {"tokens.ids", names.prompt},
+      {"text: token", names.prompt},
+      {"text", names.prompt},
+      {"sampling.logit_bias: key", "logit_bias"},
+      {"sampling.", ""},
+      {"stopping.", ""},
+      {"ids", "tokens"},  // of a DetokenizeRequest
+  }};
+  for (const auto& [from, to] : known) {
+    if (field.starts_with(from)) return to + field.substr(from.size());
+  }
+  return field;
+}
+
+}  // namespace
+
+FrontError in_client_words(const FrontError& error, const FieldNames& names) {
+  if (error.field().empty()) return error;
+  const std::string message = error.what();
+  const std::string name = client_name(error.field(), names);
+  if (!message.starts_with(error.field())) return error;
+  return {error.code(), name + message.substr(error.field().size()), name};
+}
+
+HttpReply error_reply(const FrontError& error) {
+  const Row* row = &kTable.back();
+  for (const Row& candidate : kTable) {
+    if (candidate.code == error.code()) row = &candidate;
+  }
+  // A model that is not served is not found, as OpenAI has it.
+  const bool model = error.field() == "model" && error.code() == FrontErrorCode::invalid_argument;
+  using Json = nlohmann::ordered_json;
+  Json code = row->name == nullptr ? Json(nullptr) : Json(row->name);
+  if (model) code = "model_not_found";
+  const Json body = {{"error",
+                      {{"message", service::safe_text(error.what())},
+                       {"type", row->type},
+                       {"param", error.field().empty() ? Json(nullptr) : Json(error.field())},
+                       {"code", code}}}};
+  HttpReply reply{.status = model ? 404 : row->status, .body = body.dump()};
+  if (reply.status == 429 || reply.status == 503) reply.headers.emplace_back("Retry-After", "1");
+  return reply;
+}
+
+}  // namespace ete::front

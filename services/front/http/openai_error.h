@@ -1,0 +1,24 @@
+#pragma once
+
+#include <string>
+
+#include "services/front/front_error.h"
+#include "services/front/http/exchange.h"
+
+namespace ete::front {
+
+// How a client of OpenAI's API calls the fields that generation.proto names otherwise.
+struct FieldNames {
+  std::string prompt = "prompt";
+  std::string max_tokens = "max_tokens";
+  std::string logprobs = "logprobs";
+};
+
+// The error of a shared validation, about the client's own field.
+FrontError in_client_words(const FrontError& error, const FieldNames& names);
+
+// {"error": {"message", "type", "param", "code"}} and the status that goes with it: the front's one table
+// from its errors to HTTP's. Statuses from 500 on, and 429, are those after which clients try again.
+HttpReply error_reply(const FrontError& error);
+
+}  // namespace ete::front

@@ -1,0 +1,219 @@
+#include "services/front/http/openai_reply.h"
+
+#include <chrono>
+#include <map>
+#include <utility>
+
+#include "services/common/process.h"
+#include "services/front/tokenizer/utf8.h"
+
+namespace ete::front {
+namespace {
+
+using Json = RequestJson;
+
+const char* finish_name(v1::FinishReason reason) {
+  const bool length = reason == v1::FINISH_REASON_LENGTH || reason == v1::FINISH_REASON_CONTEXT_FULL;
+  return length ? "length" : "stop";
+}
+
+std::string token_text(const ServedModel& model, int32_t id) {
+  std::string text;
+  append_lossy(text, model.tokenizer->table().bytes(id), InvalidBytes::per_byte, true);
+  return text;
+}
+
+size_t characters(const std::string& utf8) {
+  size_t count = 0;
+  for (const char byte : utf8) count += (static_cast<unsigned char>(byte) & 0xC0) != 0x80 ? 1 : 0;
+  return count;
+}
+
+Json usage_json(const TokenUsage& usage) {
+  return {{"prompt_tokens", usage.prompt},
+          {"completion_tokens", usage.completion},
+          {"total_tokens", usage.prompt + usage.completion},
+          {"prompt_tokens_details", {{"cached_tokens", usage.cached}}}};
+}
+
+// What both kinds of completion have in common.
+class CompletionReply : public OpenAiReply {
+ public:
+  CompletionReply(std::shared_ptr<const ServedModel> model, bool include_usage, std::string id)
+      : model_(std::move(model)), include_usage_(include_usage), id_(std::move(id)), created_(unix_time()) {}
+
+  std::string last(const TokenUsage& usage) override {
+    const std::string done = "data: [DONE]\n\n";
+    if (!include_usage_) return done;
+    Json chunk = head(stream_object());
+    chunk["choices"] = Json::array();
+    chunk["usage"] = usage_json(usage);
+    return event_of(chunk) + done;
+  }
+
+  std::string whole(const std::vector<ChoiceOutcome>& choices, const TokenUsage& usage) override {
+    Json body = head(whole_object());
+    body["choices"] = Json::array();
+    for (size_t i = 0; i < choices.size(); ++i) {
+      body["choices"].push_back(choice_json(static_cast<int>(i), choices[i]));
+    }
+    body["usage"] = usage_json(usage);
+    return json_text(body);
+  }
+
+ protected:
+  virtual const char* stream_object() const = 0;
+  virtual const char* whole_object() const = 0;
+  virtual Json choice_json(int index, const ChoiceOutcome& outcome) = 0;
+
+  Json head(const char* object) const {
+    return {{"id", id_}, {"object", object}, {"created", created_}, {"model", model_->name}};
+  }
+  std::string chunk(Json choice) const {
+    Json json = head(stream_object());
+    json["choices"] = Json::array({std::move(choice)});
+    if (include_usage_) json["usage"] = nullptr;
+    return event_of(json);
+  }
+  const ServedModel& model() const { return *model_; }
+
+ private:
+  const std::shared_ptr<const ServedModel> model_;
+  const bool include_usage_;
+  const std::string id_;
+  const int64_t created_;
+};
+
+class TextReply final : public CompletionReply {
+ public:
+  using CompletionReply::CompletionReply;
+
+  std::string begin(int /*choice*/) override { return ""; }
+  std::string piece(int choice, const v1::Piece& piece) override {
+    if (piece.text().empty() && piece.logprobs().empty()) return "";
+    return chunk(json_of(choice, piece.text(), {piece.logprobs().begin(), piece.logprobs().end()}, nullptr));
+  }
+  std::string finish(int choice, v1::FinishReason reason) override {
+    return chunk(json_of(choice, "", {}, finish_name(reason)));
+  }
+
+ protected:
+  const char* stream_object() const override { return "text_completion"; }
+  const char* whole_object() const override { return "text_completion"; }
+  Json choice_json(int index, const ChoiceOutcome& outcome) override {
+    return json_of(index, outcome.text, outcome.logprobs, finish_name(outcome.reason));
+  }
+
+ private:
+  Json json_of(int index, const std::string& text, const std::vector<v1::TokenLogprobs>& logprobs,
+               Json reason) {
+    return {{"index", index},
+            {"text", text},
+            {"logprobs", logprobs.empty() ? Json(nullptr) : logprobs_json(index, logprobs)},
+            {"finish_reason", std::move(reason)}};
+  }
+
+  Json logprobs_json(int index, const std::vector<v1::TokenLogprobs>& logprobs) {
+    Json json = {{"tokens", Json::array()},
+                 {"token_logprobs", Json::array()},
+                 {"top_logprobs", Json::array()},
+                 {"text_offset", Json::array()}};
+    for (const v1::TokenLogprobs& one : logprobs) {
+      const std::string token = token_text(model(), one.id());
+      Json top = Json::object();
+      for (int i = 0; i < one.top_ids_size(); ++i) {
+        // Tokens may share a text: the best of them stands for it.
+        const std::string text = token_text(model(), one.top_ids(i));
+        if (!top.contains(text)) top[text] = one.top_logprobs(i);
+      }
+      json["tokens"].push_back(token);
+      json["token_logprobs"].push_back(one.logprob());
+      json["top_logprobs"].push_back(std::move(top));
+      json["text_offset"].push_back(offsets_[index]);
+      offsets_[index] += characters(token);
+    }
+    return json;
+  }
+
+  std::map<int, size_t> offsets_;  // of each choice's next token, in characters
+};
+
+class ChatReply final : public CompletionReply {
+ public:
+  using CompletionReply::CompletionReply;
+
+  std::string begin(int choice) override {
+    return chunk(delta(choice, {{"role", "assistant"}, {"content", ""}}, nullptr, nullptr));
+  }
+  std::string piece(int choice, const v1::Piece& piece) override {
+    if (piece.text().empty() && piece.logprobs().empty()) return "";
+    return chunk(delta(choice, {{"content", piece.text()}},
+                       logprobs_json({piece.logprobs().begin(), piece.logprobs().end()}), nullptr));
+  }
+  std::string finish(int choice, v1::FinishReason reason) override {
+    return chunk(delta(choice, Json::object(), nullptr, finish_name(reason)));
+  }
+
+ protected:
+  const char* stream_object() const override { return "chat.completion.chunk"; }
+  const char* whole_object() const override { return "chat.completion"; }
+  Json choice_json(int index, const ChoiceOutcome& outcome) override {
+    return {{"index", index},
+            {"message", {{"role", "assistant"}, {"content", outcome.text}, {"refusal", nullptr}}},
+            {"logprobs", logprobs_json(outcome.logprobs)},
+            {"finish_reason", finish_name(outcome.reason)}};
+  }
+
+ private:
+  static Json delta(int index, Json delta, Json logprobs, Json reason) {
+    return {{"index", index},
+            {"delta", std::move(delta)},
+            {"logprobs", std::move(logprobs)},
+            {"finish_reason", std::move(reason)}};
+  }
+
+  Json token_json(int32_t id, float logprob) const {
+    Json bytes = Json::array();
+    for (const char byte : model().tokenizer->table().bytes(id))
+      bytes.push_back(static_cast<unsigned char>(byte));
+    return {{"token", token_text(model(), id)}, {"logprob", logprob}, {"bytes", std::move(bytes)}};
+  }
+
+  Json logprobs_json(const std::vector<v1::TokenLogprobs>& logprobs) const {
+    if (logprobs.empty()) return nullptr;
+    Json content = Json::array();
+    for (const v1::TokenLogprobs& one : logprobs) {
+      Json token = token_json(one.id(), one.logprob());
+      token["top_logprobs"] = Json::array();
+      for (int i = 0; i < one.top_ids_size(); ++i) {
+        token["top_logprobs"].push_back(token_json(one.top_ids(i), one.top_logprobs(i)));
+      }
+      content.push_back(std::move(token));
+    }
+    return {{"content", std::move(content)}, {"refusal", nullptr}};
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<OpenAiReply> make_completion_reply(std::shared_ptr<const ServedModel> model,
+                                                   bool include_usage) {
+  return std::make_unique<TextReply>(std::move(model), include_usage, "cmpl-" + service::random_id());
+}
+
+std::unique_ptr<OpenAiReply> make_chat_reply(std::shared_ptr<const ServedModel> model, bool include_usage) {
+  return std::make_unique<ChatReply>(std::move(model), include_usage, "chatcmpl-" + service::random_id());
+}
+
+int64_t unix_time() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::seconds>(now).count();
+}
+
+std::string json_text(const RequestJson& json) {
+  return json.dump(-1, ' ', false, RequestJson::error_handler_t::replace);
+}
+
+std::string event_of(const RequestJson& json) { return "data: " + json_text(json) + "\n\n"; }
+
+}  // namespace ete::front

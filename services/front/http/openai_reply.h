@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ete/v1/generation.pb.h"
+#include "services/front/http/json_fields.h"
+#include "services/front/served_model.h"
+
+namespace ete::front {
+
+// What came of one choice.
+struct ChoiceOutcome {
+  std::string text;
+  std::vector<v1::TokenLogprobs> logprobs;
+  v1::FinishReason reason = v1::FINISH_REASON_UNSPECIFIED;
+  bool begun = false;  // of a stream: its first event is out
+};
+
+struct TokenUsage {
+  int64_t prompt = 0;  // of each prompt once, whatever the number of its choices
+  int64_t cached = 0;  // of those
+  int64_t completion = 0;
+};
+
+// The words of one response. Events are whole server-sent events, or nothing. Not thread-safe.
+class OpenAiReply {
+ public:
+  virtual ~OpenAiReply() = default;
+  virtual std::string begin(int choice) = 0;
+  virtual std::string piece(int choice, const v1::Piece& piece) = 0;
+  virtual std::string finish(int choice, v1::FinishReason reason) = 0;
+  virtual std::string last(const TokenUsage& usage) = 0;
+  // Instead of events: the whole body.
+  virtual std::string whole(const std::vector<ChoiceOutcome>& choices, const TokenUsage& usage) = 0;
+};
+
+// include_usage: as stream_options has it.
+std::unique_ptr<OpenAiReply> make_completion_reply(std::shared_ptr<const ServedModel> model,
+                                                   bool include_usage);
+std::unique_ptr<OpenAiReply> make_chat_reply(std::shared_ptr<const ServedModel> model, bool include_usage);
+
+// Seconds since 1970.
+int64_t unix_time();
+// JSON of anything, in one line.
+std::string json_text(const RequestJson& json);
+std::string event_of(const RequestJson& json);
+
+}  // namespace ete::front

@@ -1,0 +1,224 @@
+#include "services/front/http/openai_request.h"
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+
+#include "services/front/front_error.h"
+
+namespace ete::front {
+namespace {
+
+constexpr int64_t kInt32Max = std::numeric_limits<int32_t>::max();
+constexpr int64_t kInt32Min = std::numeric_limits<int32_t>::min();
+constexpr int32_t kCompletionTokens = 16;  // OpenAI's default for /v1/completions
+
+// A list of integers, as ids.
+v1::TokenIds ids_of(const RequestJson& list, const std::string& path) {
+  v1::TokenIds ids;
+  for (const RequestJson& value : list) {
+    if (!value.is_number_integer() || value > kInt32Max || value < kInt32Min) {
+      refuse_field(path + "[" + std::to_string(ids.ids_size()) + "]", shown(value), "a token id");
+    }
+    ids.add_ids(value.get<int32_t>());
+  }
+  return ids;
+}
+
+void read_bias(JsonFields& fields, v1::Sampling& sampling) {
+  const RequestJson* bias = fields.find("logit_bias");
+  if (bias == nullptr) return;
+  JsonFields values(*bias, fields.path_of("logit_bias"));
+  for (const auto& [key, value] : bias->items()) {
+    int32_t id = 0;
+    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
+    if (error != std::errc() || end != key.data() + key.size()) {
+      refuse_field("logit_bias", "the key " + shown(key), "token ids as keys");
+    }
+    if (const auto number = values.number(key))
+      (*sampling.mutable_logit_bias())[id] = static_cast<float>(*number);
+  }
+}
+
+void read_sampling(JsonFields& fields, v1::Sampling& sampling) {
+  if (const auto value = fields.number("temperature")) sampling.set_temperature(static_cast<float>(*value));
+  if (const auto value = fields.number("top_p")) sampling.set_top_p(static_cast<float>(*value));
+  if (const auto value = fields.number("min_p")) sampling.set_min_p(static_cast<float>(*value));
+  // -1 is how others write "all".
+  if (const auto value = fields.integer("top_k", -1, kInt32Max)) {
+    sampling.set_top_k(static_cast<int32_t>(std::max<int64_t>(*value, 0)));
+  }
+  if (const auto value = fields.number("presence_penalty")) {
+    sampling.set_presence_penalty(static_cast<float>(*value));
+  }
+  if (const auto value = fields.number("frequency_penalty")) {
+    sampling.set_frequency_penalty(static_cast<float>(*value));
+  }
+  if (const auto value = fields.number("repetition_penalty")) {
+    sampling.set_repetition_penalty(static_cast<float>(*value));
+  }
+  const auto seed =
+      fields.integer("seed", std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max());
+  if (seed) sampling.set_seed(static_cast<uint64_t>(*seed));
+  read_bias(fields, sampling);
+}
+
+void read_stopping(JsonFields& fields, v1::Stopping& stopping) {
+  if (const RequestJson* stop = fields.find("stop"); stop != nullptr && stop->is_array()) {
+    for (const RequestJson& value : *stop) {
+      if (!value.is_string()) {
+        refuse_field("stop[" + std::to_string(stopping.stop_size()) + "]", shown(value), "a string");
+      }
+      stopping.add_stop(value.get<std::string>());
+    }
+  } else if (stop != nullptr) {
+    if (!stop->is_string()) refuse_field("stop", shown(*stop), "a string or a list of strings");
+    stopping.add_stop(stop->get<std::string>());
+  }
+  if (const auto value = fields.boolean("ignore_eos")) stopping.set_ignore_eos(*value);
+  if (const RequestJson* ids = fields.find("stop_token_ids"); ids != nullptr) {
+    if (!ids->is_array()) refuse_field("stop_token_ids", shown(*ids), "a list of token ids");
+    const v1::TokenIds read = ids_of(*ids, "stop_token_ids");
+    *stopping.mutable_stop_token_ids() = read.ids();
+  }
+}
+
+void read_streaming(JsonFields& fields, OpenAiRequest& request) {
+  request.stream = fields.boolean("stream").value_or(false);
+  const RequestJson* options = fields.find("stream_options");
+  if (options == nullptr) return;
+  if (!request.stream) refuse_field("stream_options", shown(*options), "it with \"stream\": true only");
+  JsonFields values(*options, "stream_options");
+  request.include_usage = values.boolean("include_usage").value_or(false);
+  values.ignore("include_obfuscation");
+  values.refuse_others();
+}
+
+// What both kinds of completion have.
+void read_common(JsonFields& fields, OpenAiRequest& request) {
+  v1::GenerateRequest& settings = request.settings;
+  if (auto model = fields.string("model")) settings.set_model(std::move(*model));
+  read_sampling(fields, *settings.mutable_sampling());
+  read_stopping(fields, *settings.mutable_stopping());
+  read_streaming(fields, request);
+  request.n = static_cast<int>(fields.integer("n", 1, OpenAiRequest::kMostChoices).value_or(1));
+  if (auto salt = fields.string("cache_salt")) settings.set_cache_salt(std::move(*salt));
+  for (const char* name : {"user", "metadata", "store", "service_tier", "safety_identifier",
+                           "prompt_cache_key", "prompt_cache_retention"}) {
+    fields.ignore(name);
+  }
+}
+
+void read_prompts(JsonFields& fields, OpenAiRequest& request) {
+  const RequestJson* prompt = fields.find("prompt");
+  const std::string accepted = "a string, a list of strings, a list of token ids or a list of such lists";
+  if (prompt == nullptr) refuse_field("prompt", "nothing", accepted);
+  if (prompt->is_string()) {
+    request.prompts.emplace_back().set_text(prompt->get<std::string>());
+    return;
+  }
+  if (!prompt->is_array() || prompt->empty()) refuse_field("prompt", shown(*prompt), accepted);
+  if (prompt->front().is_number()) {
+    *request.prompts.emplace_back().mutable_tokens() = ids_of(*prompt, "prompt");
+    return;
+  }
+  if (prompt->size() * static_cast<size_t>(request.n) > OpenAiRequest::kMostChoices) {
+    refuse_field("prompt",
+                 std::to_string(prompt->size()) + " prompts of " + std::to_string(request.n) + " choices",
+                 "at most " + std::to_string(OpenAiRequest::kMostChoices) + " choices in all");
+  }
+  for (const RequestJson& one : *prompt) {
+    const std::string path = "prompt[" + std::to_string(request.prompts.size()) + "]";
+    v1::GenerateRequest& added = request.prompts.emplace_back();
+    if (one.is_string()) {
+      added.set_text(one.get<std::string>());
+    } else if (one.is_array()) {
+      *added.mutable_tokens() = ids_of(one, path);
+    } else {
+      refuse_field(path, shown(one), "a string or a list of token ids");
+    }
+  }
+}
+
+}  // namespace
+
+v1::GenerateRequest OpenAiRequest::choice(const v1::GenerateRequest& prompt, int index) const {
+  v1::GenerateRequest message = settings;
+  message.MergeFrom(prompt);
+  if (message.has_tokens()) message.clear_add_special();
+  if (message.sampling().has_seed()) {
+    message.mutable_sampling()->set_seed(message.sampling().seed() + static_cast<uint64_t>(index));
+  }
+  return message;
+}
+
+OpenAiRequest parse_completion(const std::string& body) {
+  const RequestJson json = parse_request_json(body);
+  JsonFields fields(json);
+  OpenAiRequest request;
+  read_common(fields, request);
+  read_prompts(fields, request);
+  v1::Stopping& stopping = *request.settings.mutable_stopping();
+  stopping.set_max_tokens(
+      static_cast<int32_t>(fields.integer("max_tokens", 0, kInt32Max).value_or(kCompletionTokens)));
+  if (const auto top = fields.integer("logprobs", kInt32Min, kInt32Max)) {
+    request.settings.mutable_logprobs()->set_top(static_cast<int32_t>(*top));
+  }
+  if (const auto value = fields.boolean("add_special_tokens")) request.settings.set_add_special(*value);
+  const auto best_of = fields.integer("best_of", 1, OpenAiRequest::kMostChoices);
+  if (best_of.value_or(request.n) != request.n)
+    refuse_field("best_of", std::to_string(*best_of), "the same as n");
+  fields.unsupported("echo");
+  fields.unsupported("suffix");
+  fields.refuse_others();
+  return request;
+}
+
+OpenAiRequest parse_chat_completion(const std::string& body) {
+  const RequestJson json = parse_request_json(body);
+  JsonFields fields(json);
+  OpenAiRequest request;
+  request.names = {"messages", "max_completion_tokens", "top_logprobs"};
+  read_common(fields, request);
+  request.chat = read_chat(fields);
+  std::optional<int64_t> most = fields.integer("max_completion_tokens", 0, kInt32Max);
+  const std::optional<int64_t> older = fields.integer("max_tokens", 0, kInt32Max);
+  if (!most && older) request.names.max_tokens = "max_tokens";
+  if (most && older && *most != *older) {
+    refuse_field("max_tokens", std::to_string(*older),
+                 "the same as max_completion_tokens, or only one of them");
+  }
+  if (!most) most = older;
+  if (most) request.settings.mutable_stopping()->set_max_tokens(static_cast<int32_t>(*most));
+  const bool logprobs = fields.boolean("logprobs").value_or(false);
+  const auto top = fields.integer("top_logprobs", kInt32Min, kInt32Max);
+  if (top && *top != 0 && !logprobs) {
+    refuse_field("top_logprobs", std::to_string(*top), "it with \"logprobs\": true only");
+  }
+  if (logprobs) request.settings.mutable_logprobs()->set_top(static_cast<int32_t>(top.value_or(0)));
+  if (const RequestJson* format = fields.find("response_format"); format != nullptr) {
+    JsonFields values(*format, "response_format");
+    const std::string type = values.string("type").value_or("");
+    if (type != "text") {
+      throw FrontError(
+          FrontErrorCode::unsupported,
+          "response_format: type " + shown(type) + " is not supported by this server; expected \"text\"",
+          "response_format");
+    }
+    values.refuse_others();
+  }
+  for (const char* name :
+       {"functions", "function_call", "audio", "prediction", "web_search_options", "verbosity"}) {
+    fields.unsupported(name);
+  }
+  fields.unsupported("reasoning_effort", "chat_template_kwargs reach the model's template");
+  fields.ignore("parallel_tool_calls");
+  if (const RequestJson* modalities = fields.find("modalities");
+      modalities != nullptr && *modalities != RequestJson::array({"text"})) {
+    fields.unsupported("modalities", "expected [\"text\"]");
+  }
+  fields.refuse_others();
+  return request;
+}
+
+}  // namespace ete::front

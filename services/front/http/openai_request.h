@@ -1,0 +1,43 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ete/v1/generation.pb.h"
+#include "services/front/http/json_fields.h"
+#include "services/front/http/openai_error.h"
+
+namespace ete::front {
+
+// A conversation as a chat template takes it.
+struct ChatPrompt {
+  RequestJson variables;   // an object: messages, add_generation_prompt and what the client adds
+  bool has_tools = false;  // a model may have a template of its own for them
+};
+
+// A body of OpenAI's API as generations to run. What its fields mean is checked once, by validate() for
+// generation.proto's messages; here their types are, and what this server does not do is refused by name.
+struct OpenAiRequest {
+  static constexpr int64_t kMostChoices = 64;  // prompts times n
+
+  v1::GenerateRequest settings;              // everything but the prompt
+  std::vector<v1::GenerateRequest> prompts;  // text or tokens only; empty: chat
+  std::optional<ChatPrompt> chat;
+  int n = 1;  // choices of each prompt
+  bool stream = false;
+  bool include_usage = false;
+  FieldNames names;
+
+  // The choice's own message: choice i of each prompt draws with the seed that was given plus i.
+  v1::GenerateRequest choice(const v1::GenerateRequest& prompt, int index) const;
+};
+
+// FrontError(invalid_argument, unsupported): names the field.
+OpenAiRequest parse_completion(const std::string& body);       // POST /v1/completions
+OpenAiRequest parse_chat_completion(const std::string& body);  // POST /v1/chat/completions
+
+// messages, and whatever else a template is given, for other requests that hold them.
+ChatPrompt read_chat(JsonFields& fields);
+
+}  // namespace ete::front

@@ -1,0 +1,145 @@
+#include "services/front/http/openai_service.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "services/common/safe_text.h"
+#include "services/front/http/openai_error.h"
+#include "services/front/http/token_calls.h"
+
+namespace ete::front {
+namespace {
+
+constexpr std::string_view kModels = "/v1/models";
+
+// "http://localhost:3000" and the like: a page of this machine.
+bool is_local_origin(std::string_view origin) {
+  const size_t scheme = origin.find("://");
+  if (scheme == std::string_view::npos) return false;
+  std::string_view host = origin.substr(scheme + 3);
+  const bool bracketed = host.starts_with("[");
+  host = host.substr(0, bracketed ? host.find(']') + 1 : host.find(':'));
+  return host == "localhost" || host == "127.0.0.1" || host == "[::1]";
+}
+
+RequestJson model_json(const ServedModel& model, int64_t created) {
+  return {{"id", model.name},
+          {"object", "model"},
+          {"created", created},
+          {"owned_by", "EdgeTransformerEngine"},
+          {"max_model_len", model.context}};
+}
+
+}  // namespace
+
+struct OpenAiService::Route {
+  std::string_view path;
+  std::string_view method;
+  void (OpenAiService::*answer)(const std::shared_ptr<HttpExchange>&) const;
+};
+
+void OpenAiService::handle(const std::shared_ptr<HttpExchange>& exchange) const {
+  try {
+    answer(exchange);
+  } catch (const FrontError& error) {
+    exchange->reply(error_reply(error));
+  } catch (const std::exception& error) {
+    exchange->reply(error_reply(FrontError(FrontErrorCode::internal, error.what())));
+  }
+}
+
+bool OpenAiService::allows(const std::string& origin) const {
+  if (is_local_origin(origin)) return true;
+  return std::any_of(origins_.begin(), origins_.end(),
+                     [&](const std::string& allowed) { return allowed == "*" || allowed == origin; });
+}
+
+// A page of any site could otherwise use the model of whoever looks at it.
+void OpenAiService::answer(const std::shared_ptr<HttpExchange>& exchange) const {
+  const HttpRequest& request = exchange->request();
+  if (!request.origin.empty()) {
+    if (!allows(request.origin)) {
+      HttpReply reply =
+          error_reply(FrontError(FrontErrorCode::invalid_argument,
+                                 "pages of " + service::safe_text(request.origin, 100) +
+                                     " are not answered: start the server with --http-origin to allow them"));
+      reply.status = 403;
+      return exchange->reply(std::move(reply));
+    }
+    exchange->add_header("Access-Control-Allow-Origin", request.origin);
+    exchange->add_header("Vary", "Origin");
+  }
+  if (request.method == "OPTIONS") {
+    return exchange->reply({.status = 204,
+                            .headers = {{"Access-Control-Allow-Methods", "GET, POST, OPTIONS"},
+                                        {"Access-Control-Allow-Headers", "*, Authorization, Content-Type"},
+                                        {"Access-Control-Max-Age", "600"}}});
+  }
+  dispatch(exchange);
+}
+
+void OpenAiService::dispatch(const std::shared_ptr<HttpExchange>& exchange) const {
+  static constexpr std::array<Route, 6> kRoutes = {{
+      {"/v1/completions", "POST", &OpenAiService::complete},
+      {"/v1/chat/completions", "POST", &OpenAiService::complete_chat},
+      {kModels, "GET", &OpenAiService::list_models},
+      {"/tokenize", "POST", &OpenAiService::tokenize},
+      {"/detokenize", "POST", &OpenAiService::detokenize},
+      {"/health", "GET", &OpenAiService::tell_health},
+  }};
+  const HttpRequest& request = exchange->request();
+  for (const Route& route : kRoutes) {
+    const bool one_model = route.path == kModels && request.path.starts_with(std::string(kModels) + "/");
+    if (request.path != route.path && !one_model) continue;
+    if (request.method == route.method || (request.method == "HEAD" && route.method == "GET")) {
+      return (this->*route.answer)(exchange);
+    }
+    HttpReply reply =
+        error_reply(FrontError(FrontErrorCode::invalid_argument, service::safe_text(request.method, 20) +
+                                                                     " is not accepted here; expected " +
+                                                                     std::string(route.method)));
+    reply.status = 405;
+    reply.headers.emplace_back("Allow", route.method);
+    return exchange->reply(std::move(reply));
+  }
+  throw FrontError(FrontErrorCode::not_found,
+                   "nothing is served at " + service::safe_text(request.path, 100));
+}
+
+void OpenAiService::complete(const std::shared_ptr<HttpExchange>& exchange) const {
+  CompletionCall::start(host_, exchange, parse_completion(exchange->request().body), &make_completion_reply);
+}
+
+void OpenAiService::complete_chat(const std::shared_ptr<HttpExchange>& exchange) const {
+  CompletionCall::start(host_, exchange, parse_chat_completion(exchange->request().body), &make_chat_reply);
+}
+
+void OpenAiService::list_models(const std::shared_ptr<HttpExchange>& exchange) const {
+  const std::shared_ptr<const ServedModel> model = host_.shared.client.model();
+  const std::string& path = exchange->request().path;
+  const RequestJson json = model_json(*model, unix_time());
+  if (path == kModels) {
+    return exchange->reply({.body = json_text({{"object", "list"}, {"data", RequestJson::array({json})}})});
+  }
+  const std::string name = path.substr(kModels.size() + 1);
+  if (name != model->name) {
+    refuse_field("model", shown(name), shown(model->name) + ", which is served");
+  }
+  exchange->reply({.body = json_text(json)});
+}
+
+void OpenAiService::tokenize(const std::shared_ptr<HttpExchange>& exchange) const {
+  answer_tokenize(host_, exchange);
+}
+
+void OpenAiService::detokenize(const std::shared_ptr<HttpExchange>& exchange) const {
+  answer_detokenize(host_, exchange);
+}
+
+void OpenAiService::tell_health(const std::shared_ptr<HttpExchange>& exchange) const {
+  const std::shared_ptr<const ServedModel> model = host_.shared.client.model();
+  exchange->reply({.body = json_text({{"status", "ok"}, {"model", model->name}})});
+}
+
+}  // namespace ete::front

@@ -1,0 +1,89 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "ete/v1/generation.pb.h"
+#include "services/front/engine_client.h"
+#include "services/front/generation.h"
+#include "services/front/strand.h"
+#include "services/front/text_pool.h"
+
+namespace ete::front {
+
+// One generation from a client's message to its last token, whatever carries it: waits for the worker,
+// validates, encodes the prompt (a long one in the pool), and joins a Generation to a session. Whoever
+// derives from it is the client's end. Everything that happens, on whatever thread, becomes a task of the
+// strand, so that nothing of one request is locked; the session holds the request until it has ended.
+class RunningRequest : public EngineSession::Events,
+                       public Generation::Sink,
+                       public std::enable_shared_from_this<RunningRequest> {
+ public:
+  // What all requests of a front share; outlives them.
+  struct Host {
+    EngineClient& client;
+    TextPool& texts;
+  };
+
+  void on_session_reply(v1::SessionReply reply) override;
+  void on_session_end(const FrontError& reason) override;
+  void on_end(const std::optional<FrontError>& error) final;
+
+ protected:
+  RunningRequest(const Host& host, std::chrono::system_clock::time_point deadline)
+      : host_(host), deadline_(deadline) {}
+
+  // What follows belongs to the strand.
+
+  // Does `work`; what it throws ends the request.
+  template <typename Work>
+  void attempt(Work work) {
+    try {
+      work();
+    } catch (const FrontError& error) {
+      fail(error);
+    } catch (const std::exception& error) {
+      fail(FrontError(FrontErrorCode::internal, error.what()));
+    }
+  }
+  void begin(v1::GenerateRequest request);
+  // Ends the request, at whatever stage it is, with its session.
+  void fail(const FrontError& reason);
+  // wants_more() turned true.
+  void resume();
+  bool ended() const { return ended_; }
+  // Last, once. Absent: the request finished.
+  virtual void on_ended(const std::optional<FrontError>& error) = 0;
+
+  // Any thread: the client is gone. Spares work that nobody waits for; fail() must still come.
+  void give_up() { given_up_ = true; }
+  bool given_up() const { return given_up_; }
+  Strand& strand() { return strand_; }
+
+ private:
+  // A request on its way from message to session.
+  struct Start {
+    v1::GenerateRequest request;
+    std::shared_ptr<const ServedModel> model;
+    GenerationRequest valid;
+  };
+
+  void prepare(std::shared_ptr<Start> start);
+  void encode_in_pool(std::shared_ptr<Start> start);
+  void open(Start& start);
+  // Whether the client still waits. Any thread.
+  bool wanted() const;
+
+  const Host host_;
+  const std::chrono::system_clock::time_point deadline_;
+  std::atomic<bool> given_up_{false};
+  Strand strand_;
+  std::shared_ptr<EngineSession> session_;
+  std::optional<Generation> generation_;
+  bool ended_ = false;
+};
+
+}  // namespace ete::front

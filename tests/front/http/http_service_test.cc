@@ -1,0 +1,134 @@
+// The HTTP door of a front beside its gRPC door, and a toy worker behind both.
+#include <gtest/gtest.h>
+
+#include "tests/front/front_fixture.h"
+#include "tests/front/http/http_client.h"
+
+namespace ete::front {
+namespace {
+
+using Json = nlohmann::json;
+using std::chrono::milliseconds;
+
+class HttpServiceTest : public FrontFixture {
+ protected:
+  void start_with_http(ToyWorker::Options options) {
+    worker_ = std::make_unique<ToyWorker>(std::move(options));
+    const FrontServer::Http http{service::parse_address("127.0.0.1:0"), {}};
+    front_.emplace(service::parse_address("unix:" + worker_path()),
+                   service::parse_address("unix:" + dir_.file("front")), most_unread_, http);
+    channel_ = grpc::CreateChannel("unix:" + dir_.file("front"), grpc::InsecureChannelCredentials());
+    stub_ = v1::Generation::NewStub(channel_);
+    ASSERT_TRUE(eventually([&] { return healthy(); }));
+  }
+  int port() const { return front_->http_address().port; }
+  Json post(const std::string& path, const Json& body, int status = 200) {
+    HttpClient client(port());
+    const HttpAnswer answer = client.ask(HttpClient::post(path, body.dump()));
+    EXPECT_EQ(answer.status, status) << answer.body;
+    return answer.json();
+  }
+};
+
+TEST_F(HttpServiceTest, SaysWhatGenerateSays) {
+  ToyWorker::Options options = worker_options();
+  options.chat_template = "<bos>{% for m in messages %}{{ m.content }}{% endfor %}";
+  start_with_http(options);
+  v1::GenerateRequest request = request_for("hello", 20);
+  request.mutable_sampling()->set_temperature(0.75);
+  request.mutable_sampling()->set_frequency_penalty(0.5);
+  request.mutable_stopping()->add_stop("zz");
+  const std::string text = generate(request).text();
+  ASSERT_FALSE(text.empty());
+  Json body = {
+      {"seed", 7}, {"max_tokens", 20}, {"temperature", 0.75}, {"frequency_penalty", 0.5}, {"stop", "zz"}};
+  body["prompt"] = "hello";
+  EXPECT_EQ(post("/v1/completions", body)["choices"][0]["text"], text);
+  body.erase("prompt");
+  body["messages"] = Json::array({Json{{"role", "user"}, {"content", "hello"}}});
+  EXPECT_EQ(post("/v1/chat/completions", body)["choices"][0]["message"]["content"], text);
+}
+
+TEST_F(HttpServiceTest, AClientThatGoesFreesItsSessions) {
+  ToyWorker::Options options = worker_options();
+  options.context = 100'000;
+  options.step_time = milliseconds(5);
+  start_with_http(options);
+  for (const bool stream : {true, false}) {
+    HttpClient client(port());
+    client.send(
+        HttpClient::post("/v1/completions",
+                         Json{{"prompt", "x"}, {"max_tokens", 90'000}, {"n", 3}, {"stream", stream}}.dump()));
+    ASSERT_TRUE(eventually([&] { return worker_->live_sessions() == 3; }));
+    client.close();
+    EXPECT_TRUE(eventually([&] { return worker_->live_sessions() == 0; }, std::chrono::seconds(5)));
+  }
+}
+
+TEST_F(HttpServiceTest, AClientThatDoesNotReadPausesAndLosesItsSession) {
+  most_unread_ = milliseconds(1500);
+  ToyWorker::Options options = worker_options();
+  options.context = 1'000'000;
+  start_with_http(options);
+  HttpClient client(port(), 4096);
+  client.send(HttpClient::post(
+      "/v1/completions",
+      Json{{"prompt", "x"}, {"max_tokens", 900'000}, {"logprobs", 100}, {"stream", true}}.dump()));
+  ASSERT_TRUE(eventually([&] { return worker_->live_sessions() == 1; }));
+  // Paused: the steps cease while the session is still there.
+  int steps = -1;
+  EXPECT_TRUE(eventually([&] {
+    const int before = std::exchange(steps, worker_->steps());
+    std::this_thread::sleep_for(milliseconds(100));
+    return worker_->live_sessions() == 1 && before == steps;
+  }));
+  EXPECT_TRUE(eventually([&] { return worker_->live_sessions() == 0; }));
+}
+
+TEST_F(HttpServiceTest, AReaderThatPausesGetsEverything) {
+  ToyWorker::Options options = worker_options();
+  options.context = 100'000;
+  start_with_http(options);
+  HttpClient client(port(), 4096);
+  client.send(HttpClient::post(
+      "/v1/completions",
+      Json{{"prompt", "x"}, {"max_tokens", 3000}, {"logprobs", 100}, {"seed", 3}, {"stream", true}}.dump()));
+  ASSERT_TRUE(client.wait_for("data: "));
+  std::this_thread::sleep_for(milliseconds(500));
+  const HttpAnswer answer = client.read();
+  size_t events = 0;
+  for (size_t at = answer.body.find("data: {"); at != std::string::npos;
+       at = answer.body.find("data: {", at + 1)) {
+    ++events;
+  }
+  EXPECT_EQ(events, 3001u);
+  EXPECT_TRUE(answer.body.ends_with("data: [DONE]\n\n"));
+}
+
+TEST_F(HttpServiceTest, WithoutItsWorkerItSaysSo) {
+  worker_.reset();
+  const FrontServer::Http http{service::parse_address("127.0.0.1:0"), {}};
+  front_.emplace(service::parse_address("unix:" + worker_path()),
+                 service::parse_address("unix:" + dir_.file("front")), most_unread_, http);
+  HttpClient client(port());
+  const HttpAnswer health = client.ask("GET /health HTTP/1.1\r\n\r\n");
+  EXPECT_EQ(health.status, 503);
+  EXPECT_EQ(health.json()["error"]["code"], "unavailable");
+  EXPECT_EQ(post("/v1/completions", {{"prompt", "x"}}, 503)["error"]["type"], "server_error");
+}
+
+TEST_F(HttpServiceTest, ShutdownEndsWhatRuns) {
+  ToyWorker::Options options = worker_options();
+  options.context = 100'000;
+  options.step_time = milliseconds(5);
+  start_with_http(options);
+  HttpClient client(port());
+  client.send(HttpClient::post("/v1/completions",
+                               Json{{"prompt", "x"}, {"max_tokens", 90'000}, {"stream", true}}.dump()));
+  ASSERT_TRUE(client.wait_for("data: "));
+  front_->shutdown(milliseconds(100));
+  EXPECT_TRUE(eventually([&] { return worker_->live_sessions() == 0; }));
+}
+
+}  // namespace
+}  // namespace ete::front

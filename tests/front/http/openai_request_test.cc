@@ -1,0 +1,182 @@
+#include "services/front/http/openai_request.h"
+
+#include <gtest/gtest.h>
+
+#include "services/front/front_error.h"
+
+namespace ete::front {
+namespace {
+
+FrontError refusal(OpenAiRequest (*parse)(const std::string&), const std::string& body) {
+  try {
+    parse(body);
+  } catch (const FrontError& error) {
+    return error;
+  }
+  ADD_FAILURE() << "accepted: " << body;
+  return {FrontErrorCode::internal, ""};
+}
+
+std::string with_prompt(const std::string& more) { return R"({"prompt": "x", )" + more + "}"; }
+std::string with_messages(const std::string& more) {
+  return R"({"messages": [{"role": "user", "content": "x"}], )" + more + "}";
+}
+
+TEST(OpenAiRequest, EveryFieldOfACompletion) {
+  const OpenAiRequest request = parse_completion(R"({
+    "model": "m", "prompt": "text", "max_tokens": 7, "temperature": 0.5, "top_p": 0.25, "top_k": 3, "min_p": 0.125,
+    "presence_penalty": -1, "frequency_penalty": 1.5, "repetition_penalty": 1.25, "logit_bias": {"5": -100, "6": 2},
+    "seed": 11, "stop": ["a", "b"], "n": 2, "best_of": 2, "logprobs": 4, "stream": true,
+    "stream_options": {"include_usage": true}, "user": "somebody", "echo": false, "suffix": null,
+    "ignore_eos": true, "stop_token_ids": [9], "cache_salt": "s", "add_special_tokens": false})");
+  const v1::GenerateRequest message = request.choice(request.prompts.at(0), 1);
+  EXPECT_EQ(
+      message.ShortDebugString(),
+      "model: \"m\" text: \"text\" add_special: false sampling { temperature: 0.5 top_k: 3 top_p: 0.25 "
+      "min_p: "
+      "0.125 repetition_penalty: 1.25 presence_penalty: -1 frequency_penalty: 1.5 logit_bias { key: 5 value: "
+      "-100 } logit_bias { key: 6 value: 2 } seed: 12 } stopping { max_tokens: 7 stop: \"a\" stop: \"b\" "
+      "ignore_eos: true stop_token_ids: 9 } logprobs { top: 4 } cache_salt: \"s\"");
+  EXPECT_EQ(request.n, 2);
+  EXPECT_TRUE(request.stream);
+  EXPECT_TRUE(request.include_usage);
+}
+
+TEST(OpenAiRequest, AbsentAndNullAreTheSame) {
+  for (const char* body :
+       {R"({"prompt": "x"})", R"({"prompt": "x", "stop": null, "temperature": null, "n": null})"}) {
+    const OpenAiRequest request = parse_completion(body);
+    EXPECT_EQ(request.choice(request.prompts.at(0), 0).ShortDebugString(),
+              "text: \"x\" sampling { } stopping { max_tokens: 16 }");
+    EXPECT_FALSE(request.stream);
+  }
+}
+
+TEST(OpenAiRequest, FourFormsOfPrompts) {
+  EXPECT_EQ(parse_completion(R"({"prompt": ["a", "b"]})").prompts.size(), 2u);
+  const auto ids = parse_completion(R"({"prompt": [1, 2]})").prompts;
+  ASSERT_EQ(ids.size(), 1u);
+  EXPECT_EQ(ids[0].tokens().ids_size(), 2);
+  const auto lists = parse_completion(R"({"prompt": [[1], [2, 3]], "add_special_tokens": true})");
+  ASSERT_EQ(lists.prompts.size(), 2u);
+  EXPECT_FALSE(lists.choice(lists.prompts[1], 0).has_add_special());
+}
+
+TEST(OpenAiRequest, RefusalsNameTheField) {
+  const std::pair<std::string, std::string> cases[] = {
+      {R"({})", "prompt"},
+      {R"({"prompt": 5})", "prompt"},
+      {R"({"prompt": []})", "prompt"},
+      {R"({"prompt": [1, "a"]})", "prompt[1]"},
+      {R"({"prompt": [["a"]]})", "prompt[0][0]"},
+      {with_prompt(R"("temperature": "hot")"), "temperature"},
+      {with_prompt(R"("temperature": 1e300)"), "temperature"},
+      {with_prompt(R"("n": 0)"), "n"},
+      {with_prompt(R"("n": 65)"), "n"},
+      {with_prompt(R"("max_tokens": 1.5)"), "max_tokens"},
+      {with_prompt(R"("seed": 18446744073709551615)"), "seed"},
+      {with_prompt(R"("stop": [1])"), "stop[0]"},
+      {with_prompt(R"("logit_bias": {"x": 1})"), "logit_bias"},
+      {with_prompt(R"("logit_bias": [1])"), "logit_bias"},
+      {with_prompt(R"("stream_options": {"include_usage": true})"), "stream_options"},
+      {with_prompt(R"("stream": true, "stream_options": {"x": 1})"), "stream_options.x"},
+      {with_prompt(R"("best_of": 2)"), "best_of"},
+      {with_prompt(R"("echo": true)"), "echo"},
+      {with_prompt(R"("suffix": "y")"), "suffix"},
+      {with_prompt(R"("messages": [])"), "messages"},
+      {with_prompt(R"("temprature": 1)"), "temprature"},
+  };
+  for (const auto& [body, field] : cases) {
+    const FrontError error = refusal(parse_completion, body);
+    EXPECT_EQ(error.field(), field) << body << ": " << error.what();
+    EXPECT_TRUE(std::string(error.what()).starts_with(field)) << error.what();
+  }
+}
+
+TEST(OpenAiRequest, WhatIsNoJsonObjectIsRefused) {
+  for (const std::string& body : {std::string(), std::string("{"), std::string("[]"),
+                                  std::string("\"\\ud800\""), std::string("{\"prompt\": \"\xff\"}"),
+                                  std::string(100'000, '['), "{\"prompt\":" + std::string(100'000, '[')}) {
+    EXPECT_EQ(refusal(parse_completion, body).code(), FrontErrorCode::invalid_argument);
+  }
+}
+
+TEST(OpenAiRequest, AConversationForTheTemplate) {
+  const OpenAiRequest request = parse_chat_completion(R"({
+    "messages": [{"role": "developer", "content": "s"},
+                 {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
+                 {"role": "assistant", "content": null, "tool_calls": [
+                   {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{\"z\": 1, \"a\": 2.0}"}}]},
+                 {"role": "tool", "tool_call_id": "c", "content": "r"}],
+    "chat_template_kwargs": {"enable_thinking": false}, "max_completion_tokens": 3, "logprobs": true,
+    "top_logprobs": 2, "response_format": {"type": "text"}, "tools": [], "tool_choice": "none", "store": true})");
+  ASSERT_TRUE(request.chat);
+  EXPECT_EQ(
+      request.chat->variables.dump(),
+      R"({"messages":[{"role":"system","content":"s"},{"role":"user","content":"a\nb"},)"
+      R"({"role":"assistant","content":"","tool_calls":[{"id":"c","type":"function","function":{"name":"f",)"
+      R"("arguments":{"z":1,"a":2.0}}}]},{"role":"tool","content":"r","tool_call_id":"c"}],)"
+      R"("tools":null,"documents":null,"add_generation_prompt":true,"enable_thinking":false})");
+  EXPECT_EQ(request.settings.ShortDebugString(),
+            "sampling { } stopping { max_tokens: 3 } logprobs { top: 2 }");
+}
+
+TEST(OpenAiRequest, ChatRefusalsNameTheField) {
+  const std::pair<std::string, std::string> cases[] = {
+      {R"({})", "messages"},
+      {R"({"messages": []})", "messages"},
+      {R"({"messages": ["x"]})", "messages[0]"},
+      {R"({"messages": [{"role": "king", "content": "x"}]})", "messages[0].role"},
+      {R"({"messages": [{"role": "user"}]})", "messages[0].content"},
+      {R"({"messages": [{"role": "user", "content": 5}]})", "messages[0].content"},
+      {R"({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]})",
+       "messages[0].content[0].type"},
+      {R"({"messages": [{"role": "user", "content": "x", "weight": 1}]})", "messages[0].weight"},
+      {R"({"messages": [{"role": "assistant", "tool_calls": [{"function": {"arguments": "{"}}]}]})",
+       "messages[0].tool_calls[0].function.arguments"},
+      {with_messages(R"("response_format": {"type": "json_schema", "json_schema": {}})"), "response_format"},
+      {with_messages(R"("tools": [{"type": "function"}])"), "tools"},
+      {with_messages(R"("tool_choice": "auto")"), "tool_choice"},
+      {with_messages(R"("functions": [{}])"), "functions"},
+      {with_messages(R"("reasoning_effort": "high")"), "reasoning_effort"},
+      {with_messages(R"("modalities": ["audio"])"), "modalities"},
+      {with_messages(R"("top_logprobs": 3)"), "top_logprobs"},
+      {with_messages(R"("logprobs": 3)"), "logprobs"},
+      {with_messages(R"("max_tokens": 3, "max_completion_tokens": 4)"), "max_tokens"},
+      {with_messages(R"("chat_template_kwargs": {"messages": 1})"), "chat_template_kwargs"},
+      {with_messages(R"("chat_template": "x")"), "chat_template"},
+      {with_messages(R"("prompt": "x")"), "prompt"},
+  };
+  for (const auto& [body, field] : cases) {
+    const FrontError error = refusal(parse_chat_completion, body);
+    EXPECT_EQ(error.field(), field) << body << ": " << error.what();
+  }
+}
+
+TEST(OpenAiError, SpeaksOfTheClientsFields) {
+  const FrontError shared(FrontErrorCode::invalid_argument,
+                          "sampling.temperature: -1 is not accepted; expected x", "sampling.temperature");
+  const FrontError error = in_client_words(shared, {});
+  EXPECT_EQ(error.field(), "temperature");
+  EXPECT_STREQ(error.what(), "temperature: -1 is not accepted; expected x");
+  const FrontError most(FrontErrorCode::invalid_argument, "stopping.max_tokens: x", "stopping.max_tokens");
+  EXPECT_STREQ(in_client_words(most, {.max_tokens = "max_completion_tokens"}).what(),
+               "max_completion_tokens: x");
+  const FrontError ids(FrontErrorCode::invalid_argument, "tokens.ids[3]: x", "tokens.ids[3]");
+  EXPECT_EQ(in_client_words(ids, {}).field(), "prompt[3]");
+}
+
+TEST(OpenAiError, HasTheDocumentedShape) {
+  const HttpReply reply = error_reply(FrontError(FrontErrorCode::invalid_argument, "stop: \"\n\"", "stop"));
+  EXPECT_EQ(reply.status, 400u);
+  EXPECT_EQ(
+      reply.body,
+      R"({"error":{"message":"stop: \" \"","type":"invalid_request_error","param":"stop","code":null}})");
+  EXPECT_EQ(error_reply(FrontError(FrontErrorCode::invalid_argument, "model: x", "model")).status, 404u);
+  EXPECT_EQ(error_reply(FrontError(FrontErrorCode::resource_exhausted, "x")).status, 429u);
+  EXPECT_EQ(error_reply(FrontError(FrontErrorCode::unavailable, "x")).status, 503u);
+  EXPECT_EQ(error_reply(FrontError(FrontErrorCode::internal, "x")).status, 500u);
+}
+
+}  // namespace
+}  // namespace ete::front

@@ -1,0 +1,344 @@
+"""OpenAI's HTTP API over real processes: a front and a toy worker. Standard library only.
+
+Arguments: the paths of ete-front, toy_worker and ete.
+"""
+
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+from http_servers import Servers, free_port
+
+FRONT, TOY_WORKER, ETE = sys.argv[1:4]
+COMPLETION = {"prompt": "hello", "seed": 7, "max_tokens": 12}
+CHAT = {"messages": [{"role": "user", "content": "hello"}], "seed": 7, "max_tokens": 12}
+
+
+class HttpTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.servers = Servers(FRONT, TOY_WORKER)
+        cls.addClassCleanup(cls.servers.close)
+
+    def post(self, path, **body):
+        status, json_body = self.servers.post(path, body)
+        self.assertEqual(status, 200, json_body)
+        return json_body
+
+    def refused(self, path, expected_status, param, **body):
+        status, json_body = self.servers.post(path, body)
+        self.assertEqual(status, expected_status, json_body)
+        self.assertEqual(set(json_body["error"]), {"message", "type", "param", "code"})
+        self.assertEqual(json_body["error"]["param"], param)
+        return json_body["error"]
+
+
+class Completions(HttpTest):
+    def test_whole(self):
+        body = self.post("/v1/completions", **COMPLETION)
+        self.assertEqual(list(body), ["id", "object", "created", "model", "choices", "usage"])
+        self.assertEqual((body["object"], body["model"]), ("text_completion", "toy"))
+        (choice,) = body["choices"]
+        self.assertEqual(len(choice["text"]), 12)
+        self.assertEqual((choice["index"], choice["finish_reason"], choice["logprobs"]), (0, "length", None))
+        self.assertEqual(body["usage"]["prompt_tokens"], 6)
+        self.assertEqual(body["usage"]["completion_tokens"], 12)
+        self.assertEqual(body["usage"]["total_tokens"], 18)
+
+    def test_the_stream_says_the_same(self):
+        whole = self.post("/v1/completions", **COMPLETION)["choices"][0]["text"]
+        events = self.servers.events("/v1/completions", {**COMPLETION, "stream_options": {"include_usage": True}})
+        self.assertEqual("".join(event["choices"][0]["text"] for event in events[:-1]), whole)
+        self.assertEqual([event["choices"][0]["finish_reason"] for event in events[:-1]], [None] * 12 + ["length"])
+        self.assertTrue(all(event["usage"] is None for event in events[:-1]))
+        self.assertEqual((events[-1]["choices"], events[-1]["usage"]["completion_tokens"]), ([], 12))
+        self.assertEqual(len({event["id"] for event in events}), 1)
+
+    def test_stop_and_stop_list(self):
+        whole = self.post("/v1/completions", **COMPLETION)["choices"][0]["text"]
+        for stop in (whole[5:7], ["#", whole[5:7]]):
+            (choice,) = self.post("/v1/completions", **COMPLETION, stop=stop)["choices"]
+            self.assertEqual((choice["text"], choice["finish_reason"]), (whole[: whole.find(whole[5:7])], "stop"))
+
+    def test_several_prompts_and_choices(self):
+        alone = self.post("/v1/completions", **COMPLETION)["choices"][0]["text"]
+        body = self.post("/v1/completions", **{**COMPLETION, "prompt": ["hello", [256, *b"hello"]], "n": 3})
+        self.assertEqual([choice["index"] for choice in body["choices"]], list(range(6)))
+        texts = [choice["text"] for choice in body["choices"]]
+        self.assertEqual(texts[0], alone)
+        self.assertEqual(texts[:3], texts[3:])
+        self.assertEqual(len(set(texts[:3])), 3)
+        self.assertEqual((body["usage"]["prompt_tokens"], body["usage"]["completion_tokens"]), (12, 72))
+
+    def test_logprobs(self):
+        body = self.post("/v1/completions", **{**COMPLETION, "logprobs": 3, "temperature": 0})
+        logprobs = body["choices"][0]["logprobs"]
+        self.assertEqual("".join(logprobs["tokens"]), body["choices"][0]["text"])
+        self.assertEqual(logprobs["text_offset"], list(range(12)))
+        for token, own, top in zip(logprobs["tokens"], logprobs["token_logprobs"], logprobs["top_logprobs"]):
+            self.assertEqual(len(top), 3)
+            self.assertEqual(top[token], own)
+            self.assertEqual(own, max(top.values()))
+
+    def test_sampling_fields_reach_the_sampler(self):
+        greedy = self.post("/v1/completions", **{**COMPLETION, "temperature": 0})["choices"][0]["text"]
+        for more in ({"top_k": 1}, {"top_p": 1e-6}, {"min_p": 1}):
+            with self.subTest(more):
+                self.assertEqual(self.post("/v1/completions", **COMPLETION, **more)["choices"][0]["text"], greedy)
+        banned = {**COMPLETION, "temperature": 0, "logit_bias": {str(ord(greedy[0])): -100}}
+        self.assertNotIn(greedy[0], self.post("/v1/completions", **banned)["choices"][0]["text"])
+        pushed = {**COMPLETION, "temperature": 0, "logit_bias": {"65": 100}}
+        self.assertEqual(self.post("/v1/completions", **pushed)["choices"][0]["text"], "A" * 12)
+        once = {**pushed, "presence_penalty": 2, "frequency_penalty": 2, "logit_bias": {"65": 24, "66": 24}}
+        self.assertEqual(self.post("/v1/completions", **once)["choices"][0]["text"][:4], "ABAB")
+
+    def test_refusals(self):
+        self.refused("/v1/completions", 400, "temperature", prompt="x", temperature=-1)
+        self.refused("/v1/completions", 400, "max_tokens", prompt="x", max_tokens=-1)
+        self.refused("/v1/completions", 400, "logprobs", prompt="x", logprobs=5000)
+        self.refused("/v1/completions", 400, "logit_bias", prompt="x", logit_bias={"5000": 1})
+        self.refused("/v1/completions", 400, "prompt[0]", prompt=[5000])
+        self.refused("/v1/completions", 400, "prompt", prompt=[1] * 5000)
+        self.refused("/v1/completions", 400, "echo", prompt="x", echo=True)
+        self.refused("/v1/completions", 400, "stop[0]", prompt="x", stop=[""])
+        error = self.refused("/v1/completions", 404, "model", prompt="x", model="gpt-4")
+        self.assertEqual((error["code"], error["type"]), ("model_not_found", "invalid_request_error"))
+        # A stream's refusal has a status too.
+        self.refused("/v1/completions", 400, "temperature", prompt="x", temperature=-1, stream=True)
+
+    def test_bodies_that_are_no_json(self):
+        for body in (b"", b"{", b"[1]", b"\xff\xfe", b'{"prompt": "\\ud800"}', b"[" * 100000):
+            status, text, _ = self.servers.ask("POST", "/v1/completions", body)
+            self.assertEqual(status, 400, body)
+            self.assertEqual(json.loads(text)["error"]["type"], "invalid_request_error")
+
+
+class Chat(HttpTest):
+    def test_whole_and_stream(self):
+        body = self.post("/v1/chat/completions", **CHAT)
+        self.assertEqual(body["object"], "chat.completion")
+        message = body["choices"][0]["message"]
+        self.assertEqual((message["role"], len(message["content"])), ("assistant", 12))
+        events = self.servers.events("/v1/chat/completions", CHAT)
+        self.assertEqual(events[0]["choices"][0]["delta"], {"role": "assistant", "content": ""})
+        self.assertEqual("".join(e["choices"][0]["delta"].get("content", "") for e in events), message["content"])
+        self.assertEqual(events[-1]["choices"][0], {"index": 0, "delta": {}, "logprobs": None, "finish_reason": "length"})
+
+    def test_the_prompt_is_the_rendered_text(self):
+        # No bos is added; "<eos>" in the text is the token.
+        rendered = "<user>hi <eos><assistant>"
+        ids = [*b"<user>hi ", 257, *b"<assistant>"]
+        messages = [{"role": "user", "content": "hi <eos>"}]
+        self.assertEqual(self.post("/tokenize", messages=messages)["tokens"], ids)
+        plain = self.post("/v1/completions", **{**COMPLETION, "prompt": ids})
+        chat = self.post("/v1/chat/completions", **{**CHAT, "messages": messages})
+        self.assertEqual(chat["choices"][0]["message"]["content"], plain["choices"][0]["text"])
+        self.assertEqual(chat["usage"]["prompt_tokens"], len(ids), rendered)
+
+    def test_logprobs(self):
+        body = self.post("/v1/chat/completions", **{**CHAT, "temperature": 0}, logprobs=True, top_logprobs=2)
+        content = body["choices"][0]["logprobs"]["content"]
+        self.assertEqual("".join(one["token"] for one in content), body["choices"][0]["message"]["content"])
+        self.assertEqual(content[0]["bytes"], list(content[0]["token"].encode()))
+        self.assertEqual([len(one["top_logprobs"]) for one in content], [2] * 12)
+        self.assertEqual(content[0]["top_logprobs"][0]["logprob"], content[0]["logprob"])
+
+    def test_max_completion_tokens_and_refusals(self):
+        body = {**CHAT, "max_completion_tokens": 3}
+        del body["max_tokens"]
+        self.assertEqual(self.post("/v1/chat/completions", **body)["usage"]["completion_tokens"], 3)
+        self.refused("/v1/chat/completions", 400, "messages")
+        self.refused("/v1/chat/completions", 400, "top_logprobs", **CHAT, logprobs=True, top_logprobs=-1)
+        self.refused("/v1/chat/completions", 400, "response_format", **CHAT, response_format={"type": "json_object"})
+        self.refused("/v1/chat/completions", 400, "tools", **CHAT, tools=[{"type": "function", "function": {}}])
+        long = [{"role": "user", "content": "x" * 5000}]
+        self.refused("/v1/chat/completions", 400, "messages", messages=long)
+
+
+class Rest(HttpTest):
+    def test_models_health_and_unknown_paths(self):
+        status, models = self.servers.get("/v1/models")
+        self.assertEqual((status, models["object"], [m["id"] for m in models["data"]]), (200, "list", ["toy"]))
+        self.assertEqual(self.servers.get("/v1/models/toy")[1]["max_model_len"], 4096)
+        self.assertEqual(self.servers.get("/v1/models/other")[0], 404)
+        self.assertEqual(self.servers.get("/health"), (200, {"status": "ok", "model": "toy"}))
+        self.assertEqual(self.servers.get("/nowhere")[0], 404)
+        status, _, response = self.servers.ask("GET", "/v1/completions")
+        self.assertEqual((status, response.headers["Allow"]), (405, "POST"))
+
+    def test_tokens(self):
+        reply = self.post("/tokenize", prompt="h\u00e9 <eos>")
+        self.assertEqual(reply, {"count": 10, "max_model_len": 4096, "tokens": [256, *"h\u00e9 <eos>".encode()]})
+        special = self.post("/tokenize", prompt="<eos>", parse_special_tokens=True, add_special_tokens=False)
+        self.assertEqual(special["tokens"], [257])
+        self.assertEqual(self.post("/detokenize", tokens=[104, 195, 169])["prompt"], "h\u00e9")
+        self.assertEqual(self.post("/detokenize", tokens=[195])["prompt"], "\ufffd")
+        long = "x" * 100_000
+        tokens = self.post("/tokenize", prompt=long)["tokens"]
+        self.assertEqual(self.post("/detokenize", tokens=tokens[1:])["prompt"], long)
+        self.refused("/detokenize", 400, "tokens[1]", tokens=[1, -1])
+        self.refused("/detokenize", 400, "tokens[0]", tokens=[5000])
+
+    def test_pages_of_other_sites(self):
+        body = {"prompt": "x", "max_tokens": 1}
+        for origin, status in (("http://localhost:3000", 200), ("http://evil.example", 403), ("null", 403)):
+            got, _, response = self.servers.ask("POST", "/v1/completions", body, {"Origin": origin})
+            self.assertEqual(got, status, origin)
+            self.assertEqual(response.headers["Access-Control-Allow-Origin"], origin if status == 200 else None)
+        headers = {"Origin": "http://127.0.0.1:8000", "Access-Control-Request-Method": "POST"}
+        status, _, response = self.servers.ask("OPTIONS", "/v1/chat/completions", None, headers)
+        self.assertEqual((status, response.headers["Access-Control-Allow-Methods"]), (204, "GET, POST, OPTIONS"))
+
+
+class Clients(unittest.TestCase):
+    """Clients that go, do not read, or are many. A token takes 20 ms."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.servers = Servers(FRONT, TOY_WORKER, context=100_000, step_ms=20)
+        cls.addClassCleanup(cls.servers.close)
+
+    def stream(self, **body):
+        request = json.dumps({"prompt": "x", "max_tokens": 90_000, "stream": True, **body})
+        client = socket.create_connection(("127.0.0.1", self.servers.port), 60)
+        client.sendall(
+            f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(request)}\r\n\r\n{request}".encode()
+        )
+        return client
+
+    def threads_of_worker(self):
+        return len(os.listdir(f"/proc/{self.servers.worker.pid}/task"))
+
+    def test_a_client_that_goes_frees_its_session(self):
+        # The toy worker has a thread a session.
+        before = self.threads_of_worker()
+        clients = [self.stream() for _ in range(8)]
+        for client in clients:
+            self.assertIn(b"data: ", self.read_until(client, b"data: "))
+        self.assertGreater(self.threads_of_worker(), before + 4)
+        for client in clients:
+            client.close()
+        end = time.monotonic() + 30
+        while self.threads_of_worker() > before + 4 and time.monotonic() < end:
+            time.sleep(0.1)
+        self.assertLessEqual(self.threads_of_worker(), before + 4)
+        self.assertEqual(self.servers.get("/health")[0], 200)
+
+    def read_until(self, client, mark):
+        data = b""
+        while mark not in data:
+            piece = client.recv(4096)
+            if not piece:
+                break
+            data += piece
+        return data
+
+    def test_many_idle_clients_cost_no_threads(self):
+        threads = len(os.listdir(f"/proc/{self.servers.front.pid}/task"))
+        memory = self.servers.front_memory()
+        idle = [socket.create_connection(("127.0.0.1", self.servers.port), 60) for _ in range(512)]
+        self.assertEqual(self.servers.get("/health")[0], 200)
+        self.assertLessEqual(len(os.listdir(f"/proc/{self.servers.front.pid}/task")), threads + 2)
+        self.assertLess(self.servers.front_memory() - memory, 64 << 20)
+        for client in idle:
+            client.close()
+
+    def test_a_front_that_stops_ends_its_streams(self):
+        servers = Servers(FRONT, TOY_WORKER, context=100_000, step_ms=20)
+        try:
+            servers.front.send_signal(signal.SIGTERM)
+            self.assertEqual(servers.front.wait(20), 0)
+        finally:
+            servers.close()
+
+    def test_a_worker_that_dies_ends_the_stream_with_an_error(self):
+        servers = Servers(FRONT, TOY_WORKER, context=100_000, step_ms=20)
+        try:
+            connection = servers.connection()
+            body = json.dumps({"prompt": "x", "max_tokens": 90_000, "stream": True})
+            connection.request("POST", "/v1/completions", body)
+            response = connection.getresponse()
+            self.assertTrue(response.readline().startswith(b"data: {"))
+            servers.worker.kill()
+            last = response.read().decode().strip().split("\n\n")[-1]
+            self.assertEqual(json.loads(last.removeprefix("data: "))["error"]["code"], "unavailable")
+            connection.close()
+        finally:
+            servers.close()
+
+
+class Templates(unittest.TestCase):
+    def test_a_hostile_template_harms_only_its_request(self):
+        loop = "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}{% endfor %}{% endfor %}{% endfor %}"
+        servers = Servers(FRONT, TOY_WORKER, template=loop)
+        try:
+            replies = []
+            asks = [threading.Thread(target=lambda: replies.append(servers.post("/v1/chat/completions", CHAT)))
+                    for _ in range(2)]  # fmt: skip
+            for ask in asks:
+                ask.start()
+            self.assertEqual(servers.post("/v1/completions", COMPLETION)[0], 200)
+            for ask in asks:
+                ask.join()
+            for status, body in replies:
+                self.assertEqual((status, body["error"]["param"]), (400, "messages"))
+                self.assertIn("did not end within 2000 ms", body["error"]["message"])
+        finally:
+            servers.close()
+
+    def test_no_template(self):
+        servers = Servers(FRONT, TOY_WORKER, template="")
+        try:
+            status, body = servers.post("/v1/chat/completions", CHAT)
+            self.assertEqual(status, 400)
+            self.assertIn("no chat template", body["error"]["message"])
+        finally:
+            servers.close()
+
+
+class Serve(unittest.TestCase):
+    def test_ete_serve_http(self):
+        with tempfile.TemporaryDirectory(dir="/tmp") as directory:
+            port = free_port()
+            log = open(pathlib.Path(directory, "log"), "w+")
+            command = [ETE, "serve", "--model=random:tiny", "--device=cpu", f"--listen=unix:{directory}/front",
+                       f"--http=127.0.0.1:{port}"]  # fmt: skip
+            process = subprocess.Popen(command, stderr=log)
+            try:
+                end = time.monotonic() + 60
+                text = ""
+                while f"HTTP at 127.0.0.1:{port}" not in text and time.monotonic() < end and process.poll() is None:
+                    time.sleep(0.05)
+                    text = pathlib.Path(directory, "log").read_text()
+                self.assertIn(f"HTTP at 127.0.0.1:{port}", text)
+                servers = Servers.__new__(Servers)
+                servers.port = port
+                status, body = servers.post("/v1/completions", COMPLETION)
+                self.assertEqual((status, body["usage"]["completion_tokens"]), (200, 12), body)
+            finally:
+                process.send_signal(signal.SIGTERM)
+                self.assertEqual(process.wait(30), 0)
+                log.close()
+
+    def test_addresses_that_it_must_not_have(self):
+        for arguments, part in (
+            (["--http=0.0.0.0:8080"], "--http: 0.0.0.0:8080 is not a loopback address"),
+            (["--http=nonsense"], "--http"),
+            (["--http=127.0.0.1:0"], "--http: port 0 is not accepted"),
+        ):
+            command = [ETE, "serve", "--model=random:tiny", f"--listen=127.0.0.1:{free_port()}", *arguments]
+            result = subprocess.run(command, capture_output=True, timeout=60)
+            self.assertEqual(result.returncode, 2, result.stderr)
+            self.assertIn(part, result.stderr.decode())
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,97 @@
+"""The official openai package against the HTTP API, as it is.
+
+Arguments: the paths of ete-front and toy_worker, and a directory for a virtual environment, which is made once. Exits
+with 77, for "skipped", where the package is missing and cannot be installed.
+"""
+
+import os
+import pathlib
+import subprocess
+import sys
+import unittest
+
+PACKAGE = "openai>=1.40,<4"
+INSTALL_LIMIT = 240
+
+
+def python_with_openai(directory):
+    python = pathlib.Path(directory, "bin", "python")
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", directory], check=True, capture_output=True)
+    if subprocess.run([python, "-c", "import openai"], capture_output=True).returncode != 0:
+        pip = [python, "-m", "pip", "--disable-pip-version-check", "--no-input", "install", "--quiet", PACKAGE]
+        subprocess.run(pip, check=True, capture_output=True, timeout=INSTALL_LIMIT)
+    return python
+
+
+try:
+    import openai
+except ImportError:
+    try:
+        found = python_with_openai(sys.argv[3])
+    except (OSError, subprocess.SubprocessError) as error:
+        print(f"skipped: the openai package cannot be installed: {error}")
+        sys.exit(77)
+    os.execv(found, [str(found), *sys.argv])
+
+from http_servers import Servers  # noqa: E402
+
+MESSAGES = [{"role": "system", "content": "s"}, {"role": "user", "content": "hello"}]
+
+
+class OpenAiPackage(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.servers = Servers(sys.argv[1], sys.argv[2])
+        cls.addClassCleanup(cls.servers.close)
+        cls.client = openai.OpenAI(base_url=f"http://127.0.0.1:{cls.servers.port}/v1", api_key="none", max_retries=0)
+        cls.addClassCleanup(cls.client.close)
+
+    def chat(self, **more):
+        return self.client.chat.completions.create(model="toy", messages=MESSAGES, seed=7, max_tokens=12, **more)
+
+    def test_models(self):
+        self.assertEqual([model.id for model in self.client.models.list()], ["toy"])
+        self.assertEqual(self.client.models.retrieve("toy").id, "toy")
+
+    def test_chat_and_its_stream(self):
+        whole = self.chat()
+        text = whole.choices[0].message.content
+        self.assertEqual((len(text), whole.choices[0].finish_reason, whole.usage.completion_tokens), (12, "length", 12))
+        chunks = list(self.chat(stream=True, stream_options={"include_usage": True}))
+        self.assertEqual("".join(c.choices[0].delta.content or "" for c in chunks if c.choices), text)
+        self.assertEqual(chunks[-1].usage.total_tokens, whole.usage.total_tokens)
+
+    def test_logprobs_stop_and_choices(self):
+        reply = self.chat(logprobs=True, top_logprobs=2, n=2)
+        self.assertEqual(len(reply.choices), 2)
+        self.assertEqual(len(reply.choices[0].logprobs.content[0].top_logprobs), 2)
+        text = reply.choices[0].message.content
+        stopped = self.chat(stop=[text[4:6]])
+        self.assertEqual(stopped.choices[0].finish_reason, "stop")
+        self.assertEqual(stopped.choices[0].message.content, text[: text.find(text[4:6])])
+
+    def test_completions(self):
+        reply = self.client.completions.create(model="toy", prompt="hello", max_tokens=5, logprobs=2)
+        self.assertEqual(len(reply.choices[0].logprobs.tokens), 5)
+        stream = self.client.completions.create(model="toy", prompt="hello", max_tokens=5, stream=True)
+        self.assertEqual(len("".join(chunk.choices[0].text for chunk in stream)), 5)
+
+    def test_errors_are_the_package_s_own(self):
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.chat(temperature=-1)
+        self.assertEqual(caught.exception.param, "temperature")
+        with self.assertRaises(openai.NotFoundError) as caught:
+            self.client.completions.create(model="gpt-4", prompt="x")
+        self.assertEqual(caught.exception.code, "model_not_found")
+
+    def test_abort(self):
+        stream = self.client.completions.create(model="toy", prompt="x", max_tokens=4000, stream=True)
+        for _ in zip(range(3), stream):
+            pass
+        stream.close()
+        self.assertEqual(len(self.client.models.list().data), 1)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
