@@ -1,9 +1,12 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <iterator>
 #include <ostream>
+#include <span>
 #include <thread>
 
 #include "tests/runtime/engine_harness.h"
@@ -135,9 +138,10 @@ TEST_P(BitIdentityTest, AcrossResidencyAndSlots) {
   }
 }
 
-TEST_P(BitIdentityTest, LayersReadFromTheFile) {
-  if (options().weights != "auto") GTEST_SKIP() << "layers are read as the file holds them";
-  if (options().host_share > 0) GTEST_SKIP() << "layers of a file have no rows at home";
+// Layers as the file holds them, none of their rows at home.
+class FileLayersTest : public BitIdentityTest {};
+
+TEST_P(FileLayersTest, LayersReadFromTheFile) {
   for (const int64_t resident : some_of<int64_t>({0, 1, -1})) {
     SCOPED_TRACE(resident);
     EngineOptions in_file = with_residency(options(), resident, 2);
@@ -286,7 +290,15 @@ const Setup kShared[] = {
      .device = "cuda:0",
      .host_share = 0.5},
 };
+std::vector<Setup> as_in_the_file(std::span<const Setup> setups) {
+  std::vector<Setup> kept;
+  std::ranges::copy_if(setups, std::back_inserter(kept), [](const Setup& s) { return s.weights == "auto"; });
+  return kept;
+}
 const auto kNameOfParam = [](const auto& info) { return info.param.name; };
+INSTANTIATE_TEST_SUITE_P(Cpu, FileLayersTest, testing::ValuesIn(as_in_the_file(kOnCpu)), kNameOfParam);
+INSTANTIATE_TEST_SUITE_P(Elsewhere, FileLayersTest, testing::ValuesIn(as_in_the_file(kElsewhere)),
+                         kNameOfParam);
 INSTANTIATE_TEST_SUITE_P(Cpu, HostShareTest, testing::ValuesIn(kOnCpu), kNameOfParam);
 INSTANTIATE_TEST_SUITE_P(Cpu, BitIdentityTest, testing::ValuesIn(kOnCpu), kNameOfParam);
 INSTANTIATE_TEST_SUITE_P(Elsewhere, BitIdentityTest, testing::ValuesIn(kElsewhere), kNameOfParam);
