@@ -7,10 +7,11 @@
 
 #include "engine/ops/ops.h"
 
-// Gated DeltaNet (engine/ops/delta_net.h) on a CUDA device, in f32. Decode rows: one kernel holds a head's
-// state in registers over all rows of a session. Prefill rows, in slabs of a few chunks: one kernel makes q,
-// k, v and the gates of every row, one what a chunk's rows mean to each other, one passes the chunks of a
-// session in turn. All arrays of a launch are its parameters.
+// Gated DeltaNet (engine/ops/delta_net.h) on a CUDA device. Decode rows: one kernel holds a head's state in
+// registers over all rows of a session, in f32. Prefill rows, in slabs of a few chunks: one kernel makes q,
+// k, v and the gates of every row, one what a chunk's rows mean to each other (delta_net_weigh.cuh), one
+// passes the chunks of a session in turn; the last two in f32 or on tensor cores. All arrays of a launch are
+// its parameters.
 
 namespace ete::cuda {
 
@@ -83,7 +84,7 @@ struct DeltaNetScratch {
   float* q_across = nullptr;  // of key heads, [key_dim, C]; null: not wanted
   float* k_across = nullptr;  // of key heads, [key_dim, C]
   float* v = nullptr;         // of value heads, [C, value_dim]
-  float* solve = nullptr;     // of value heads, [C, C]: row j column i is what v'_i takes of beta_j (...)_j
+  float* solve = nullptr;     // of value heads, [C, C]: row j column i is the part of r_j in v'_i
   float* weigh = nullptr;     // of value heads, [C, C]: row j column i is exp(G_i - G_j) q_i . k_j
   float* g = nullptr;         // of value heads, [C]
   float* beta = nullptr;      // of value heads, [C]
@@ -117,7 +118,7 @@ void delta_net_decode(cudaStream_t stream, const DeltaNetArgs& args);
 struct DeltaNetPrefill {
   std::byte* scratch = nullptr;  // DeltaNetScratch::bytes_for(shape, chunks)
   int64_t chunks = 0;            // 1 to DeltaNetSlab::kMost
-  bool mma = false;              // the scan on tensor cores
+  bool mma = false;              // on tensor cores: where has_mma_delta_net()
 };
 void delta_net_prefill(cudaStream_t stream, const DeltaNetArgs& args, const DeltaNetPrefill& how);
 
