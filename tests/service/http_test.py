@@ -97,7 +97,7 @@ class Completions(HttpTest):
         self.assertNotIn(greedy[0], self.post("/v1/completions", **banned)["choices"][0]["text"])
         pushed = {**COMPLETION, "temperature": 0, "logit_bias": {"65": 100}}
         self.assertEqual(self.post("/v1/completions", **pushed)["choices"][0]["text"], "A" * 12)
-        once = {**pushed, "presence_penalty": 2, "frequency_penalty": 2, "logit_bias": {"65": 24, "66": 24}}
+        once = {**pushed, "presence_penalty": 2, "frequency_penalty": 2, "logit_bias": {"65": 30, "66": 30}}
         self.assertEqual(self.post("/v1/completions", **once)["choices"][0]["text"][:4], "ABAB")
 
     def test_refusals(self):
@@ -168,7 +168,8 @@ class Rest(HttpTest):
         status, models = self.servers.get("/v1/models")
         self.assertEqual((status, models["object"], [m["id"] for m in models["data"]]), (200, "list", ["toy"]))
         self.assertEqual(self.servers.get("/v1/models/toy")[1]["max_model_len"], 4096)
-        self.assertEqual(self.servers.get("/v1/models/other")[0], 404)
+        self.assertEqual(self.servers.get("/v1/models/%74oy")[0], 200)
+        self.assertEqual(self.servers.get("/v1/models/other%")[0], 404)
         self.assertEqual(self.servers.get("/health"), (200, {"status": "ok", "model": "toy"}))
         self.assertEqual(self.servers.get("/nowhere")[0], 404)
         status, _, response = self.servers.ask("GET", "/v1/completions")

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <string_view>
 
 #include "services/common/safe_text.h"
@@ -21,6 +22,20 @@ bool is_local_origin(std::string_view origin) {
   const bool bracketed = host.starts_with("[");
   host = host.substr(0, bracketed ? host.find(']') + 1 : host.find(':'));
   return host == "localhost" || host == "127.0.0.1" || host == "[::1]";
+}
+
+// "%20" as a space, and so on; what is no such thing stays.
+std::string percent_decoded(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    unsigned char byte = 0;
+    const char* digits = text.data() + i + 1;
+    const bool escape = text[i] == '%' && text.size() - i > 2 &&
+                        std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2;
+    out += escape ? static_cast<char>(byte) : text[i];
+    if (escape) i += 2;
+  }
+  return out;
 }
 
 RequestJson model_json(const ServedModel& model, int64_t created) {
@@ -122,9 +137,9 @@ void OpenAiService::list_models(const std::shared_ptr<HttpExchange>& exchange) c
   if (path == kModels) {
     return exchange->reply({.body = json_text({{"object", "list"}, {"data", RequestJson::array({json})}})});
   }
-  const std::string name = path.substr(kModels.size() + 1);
+  const std::string name = percent_decoded(std::string_view(path).substr(kModels.size() + 1));
   if (name != model->name) {
-    refuse_field("model", shown(name), shown(model->name) + ", which is served");
+    refuse_field("model", service::safe_text(name, 100), model->name + ", which is served");
   }
   exchange->reply({.body = json_text(json)});
 }
