@@ -19,6 +19,7 @@
 #include "clients/cli/output.h"
 #include "clients/cli/run_options.h"
 #include "clients/cli/server_client.h"
+#include "clients/cli/session_file.h"
 #include "engine/base/error.h"
 
 namespace ete::cli {
@@ -193,8 +194,40 @@ void tell_notes(const std::string& plan_json) {
   for (const Json& note : plan.value("notes", Json::array())) warn("ete run", note.get<std::string>());
 }
 
+// The request goes on from what the file holds, when there is one.
+void continue_session(v1::Generation::Stub& stub, const std::string& path, v1::GenerateRequest& request) {
+  const std::optional<v1::RestoreReply> restored = restore_session(stub, path);
+  if (!restored) return;
+  v1::TokenIds prompt;
+  *prompt.mutable_ids() = restored->ids();
+  if (request.has_text()) {
+    grpc::ClientContext context;
+    v1::TokenizeRequest tokenize;
+    tokenize.set_text(request.text());
+    tokenize.set_add_special(false);
+    v1::TokenizeReply tokenized;
+    const grpc::Status status = stub.Tokenize(&context, tokenize, &tokenized);
+    if (!status.ok()) throw Error(ErrorCode::unavailable, describe(status));
+    prompt.mutable_ids()->MergeFrom(tokenized.ids());
+  } else {
+    prompt.mutable_ids()->MergeFrom(request.tokens().ids());
+  }
+  *request.mutable_tokens() = std::move(prompt);
+  request.set_cache_salt(restored->cache_salt());
+}
+
+void keep_session(v1::Generation::Stub& stub, const std::string& path, const v1::GenerateRequest& request,
+                  const Generated& generated) {
+  v1::SnapshotRequest snapshot;
+  *snapshot.mutable_ids() = generated.prompt.prompt_ids();
+  snapshot.mutable_ids()->Add(generated.ids.begin(), generated.ids.end());
+  snapshot.set_cache_salt(request.cache_salt());
+  save_session(stub, path, snapshot);
+}
+
 int run(const CLI::App& command, const RunOptions& options) {
-  const v1::GenerateRequest request = make_request(command, options);
+  v1::GenerateRequest request = make_request(command, options);
+  if (!options.session.empty()) check_session_path(options.session);
   const int signal_fd = block_signals_into_fd({SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGCHLD});
   std::unique_ptr<LocalServers> servers;
   if (options.address.empty()) {
@@ -205,6 +238,7 @@ int run(const CLI::App& command, const RunOptions& options) {
   }
   const auto stub = v1::Generation::NewStub(connect(servers ? servers->address() : options.address));
   if (!engine_arguments(command).empty()) tell_notes(plan_of(*stub));
+  if (!options.session.empty()) continue_session(*stub, options.session, request);
   grpc::ClientContext context;
   Watcher watcher(signal_fd, servers.get(), context);
   const auto write = [&](const std::string& text) { print(text, watcher.cancelled_fd()); };
@@ -216,6 +250,7 @@ int run(const CLI::App& command, const RunOptions& options) {
   std::optional<Error> failure;
   try {
     status = read_stream(*stub, context, request, on_text, generated);
+    if (status.ok() && !options.session.empty()) keep_session(*stub, options.session, request, generated);
     if (status.ok()) write(options.json ? to_text(document(generated, plan_of(*stub))) + "\n" : "\n");
   } catch (const Error& error) {
     failure = error;

@@ -176,6 +176,12 @@ void add_run_flags(CLI::App& command, RunOptions& options) {
       ->type_name("ADDR");
   command.add_option("PROMPT", options.prompt, "the text to continue; - reads all of stdin")->type_name("");
   add_tokens_flag(command, "the prompt as ids, in place of text", options.tokens);
+  command
+      .add_option(
+          "--session", options.session,
+          "a file that holds the conversation: PROMPT goes on where it ended, and what comes of it is "
+          "kept there; made when it is not there")
+      ->type_name("FILE");
   command.add_flag(
       "--json", options.json,
       "one JSON document on stdout, at the end: prompt_ids, ids, text (with U+FFFD for bytes that are "
@@ -189,6 +195,8 @@ void add_run_flags(CLI::App& command, RunOptions& options) {
 v1::GenerateRequest make_request(const CLI::App& command, const RunOptions& options) {
   refuse_beside_address(command);
   if (command.count("--model") != 0 && options.model.empty()) throw UsageError("--model: \"\" is no path");
+  if (command.count("--session") != 0 && options.session.empty())
+    throw UsageError("--session: \"\" is no path");
   const bool has_text = command.count("PROMPT") != 0;
   const bool has_tokens = command.count("--tokens") != 0;
   if (has_text == has_tokens) {

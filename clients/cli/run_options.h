@@ -17,6 +17,7 @@ struct RunOptions {
   std::vector<int32_t> tokens;
   v1::Sampling sampling;
   v1::Stopping stopping;
+  std::string session;  // a file; empty: none
   bool json = false;
   EngineOptions engine;  // for its checks only: the worker gets the flags as they were given
 };

@@ -10,6 +10,7 @@
 #include "engine/base/error.h"
 #include "engine/models/model_config.h"
 #include "engine/ops/ops.h"
+#include "engine/runtime/session_image.h"
 
 // The engine's door: ids and positions in, logits out. No gRPC, no text.
 
@@ -178,6 +179,17 @@ class Engine {
   // Ends a session at the next layer boundary, freeing its KV; unknown ids are ignored (idempotent). The
   // listener gets on_error(cancelled) unless `quiet`.
   virtual void close(SessionId session, bool quiet = true) = 0;
+
+  virtual SessionImageSizes image_sizes() const = 0;
+  // What was computed of these ids under this salt, by sessions that have ended or wait for their next step;
+  // the image's positions may be fewer than the ids, or none. done is called on the engine thread, with
+  // Error(failed_precondition) where nothing is cached (--prefix-cache 0).
+  virtual void snapshot(std::string salt, std::vector<int32_t> ids,
+                        std::function<void(SessionImage image, const Error* error)> done) = 0;
+  // Caches an image under this salt, for prompts that begin with its ids. An image is as good as whoever made
+  // it: its salt must be one that nobody else's prompts have. done gets the positions that found room.
+  virtual void restore(std::string salt, SessionImage image,
+                       std::function<void(int64_t positions, const Error* error)> done) = 0;
 };
 
 }  // namespace ete

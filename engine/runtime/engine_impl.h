@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -72,6 +73,11 @@ class EngineImpl final : public Engine, private PassHooks {
   void fetch_row(SessionId session, int64_t position,
                  std::function<void(std::vector<float> row, const Error* error)> done) override;
   void close(SessionId session, bool quiet) override;
+  SessionImageSizes image_sizes() const override;
+  void snapshot(std::string salt, std::vector<int32_t> ids,
+                std::function<void(SessionImage image, const Error* error)> done) override;
+  void restore(std::string salt, SessionImage image,
+               std::function<void(int64_t positions, const Error* error)> done) override;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -95,7 +101,18 @@ class EngineImpl final : public Engine, private PassHooks {
     SessionId id;
     bool quiet;
   };
-  using Command = std::variant<OpenCommand, StepCommand, FetchCommand, CloseCommand>;
+  struct SnapshotCommand {
+    std::string salt;
+    std::vector<int32_t> ids;
+    std::function<void(SessionImage, const Error*)> done;
+  };
+  struct RestoreCommand {
+    std::string salt;
+    SessionImage image;
+    std::function<void(int64_t, const Error*)> done;
+  };
+  using Command =
+      std::variant<OpenCommand, StepCommand, FetchCommand, CloseCommand, SnapshotCommand, RestoreCommand>;
 
   void load(const PreparedModel& prepared, const LoadProgress& progress, const EngineTuning& tuning);
   void make_kv_access(const EngineTuning& tuning);
@@ -111,6 +128,8 @@ class EngineImpl final : public Engine, private PassHooks {
   void process(StepCommand& command);
   void process(FetchCommand& command);
   void process(CloseCommand& command);
+  void process(SnapshotCommand& command);
+  void process(RestoreCommand& command);
   void open_session(OpenCommand& command);
   int64_t share_fork(const OpenRequest& request, EngineSession* session);
   void submit_step(EngineSession& session, StepCommand& command);
@@ -125,6 +144,12 @@ class EngineImpl final : public Engine, private PassHooks {
   void cache_at_end(EngineSession& session);
   void make_kv_room(int64_t held, int64_t to);
   void reserve(EngineSession& session, const PassShare& share);
+
+  void check_images() const;
+  SessionImage take_image(SnapshotCommand& command);
+  int64_t put_image(RestoreCommand& command);
+  void for_each_part(const SessionKv& kv, int64_t positions,
+                     const std::function<void(std::byte*, size_t at, size_t bytes)>& call) const;
 
   void run_pass(const std::vector<PassShare>& shares);
   bool add_to_pass(const PassShare& share);

@@ -43,6 +43,10 @@ class EngineClient {
   // client's thread when it serves again, or when 5 s after the loss or `deadline` have come.
   void when_settled(std::chrono::system_clock::time_point deadline, std::function<void()> then);
 
+  // For calls that are passed on as they are, whether or not the worker serves; they end before this does.
+  v1::Engine::Stub& stub() const { return *stub_; }
+  const std::string& where() const { return where_; }
+
   // The session's end also tells when the worker cannot be reached.
   std::shared_ptr<EngineSession> open_session(std::chrono::system_clock::time_point deadline,
                                               std::shared_ptr<EngineSession::Events> events);

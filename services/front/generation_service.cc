@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "services/front/generate_call.h"
+#include "services/front/session_relay.h"
 #include "services/front/status.h"
 #include "services/front/validation.h"
 #include "services/front/wire.h"
@@ -107,6 +108,16 @@ grpc::ServerUnaryReactor* GenerationService::GetModel(grpc::CallbackServerContex
     out.set_plan_json(model->plan_json);
     return out;
   });
+}
+
+grpc::ServerWriteReactor<v1::SessionPart>* GenerationService::Snapshot(grpc::CallbackServerContext* context,
+                                                                       const v1::SnapshotRequest* request) {
+  return relay_snapshot(client_, *context, *request);
+}
+
+grpc::ServerReadReactor<v1::SessionPart>* GenerationService::Restore(grpc::CallbackServerContext* context,
+                                                                     v1::RestoreReply* reply) {
+  return relay_restore(client_, *context, *reply);
 }
 
 }  // namespace ete::front

@@ -13,7 +13,8 @@ namespace ete::front {
 class GenerationService final
     : public v1::Generation::WithRawCallbackMethod_Generate<
           v1::Generation::WithRawCallbackMethod_Tokenize<v1::Generation::WithRawCallbackMethod_Detokenize<
-              v1::Generation::WithRawCallbackMethod_GetModel<v1::Generation::Service>>>> {
+              v1::Generation::WithRawCallbackMethod_GetModel<v1::Generation::WithCallbackMethod_Snapshot<
+                  v1::Generation::WithCallbackMethod_Restore<v1::Generation::Service>>>>>> {
  public:
   // client and texts outlive the service.
   GenerationService(EngineClient& client, TextPool& texts, std::chrono::milliseconds most_unread)
@@ -30,6 +31,10 @@ class GenerationService final
                                        grpc::ByteBuffer* reply) override;
   grpc::ServerUnaryReactor* GetModel(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
                                      grpc::ByteBuffer* reply) override;
+  grpc::ServerWriteReactor<v1::SessionPart>* Snapshot(grpc::CallbackServerContext* context,
+                                                      const v1::SnapshotRequest* request) override;
+  grpc::ServerReadReactor<v1::SessionPart>* Restore(grpc::CallbackServerContext* context,
+                                                    v1::RestoreReply* reply) override;
 
  private:
   EngineClient& client_;

@@ -77,6 +77,7 @@ void EngineService::serve(ete::Engine& engine) {
   const std::lock_guard lock(mutex_);
   engine_ = &engine;
   limits_ = {engine.config().vocab_size, engine.plan().context};
+  session_format_ = {model_digest(engine.files(), engine.plan()), engine.image_sizes()};
   set_plan(engine.plan());
   load_fraction_ = 1;
   load_step_.clear();
@@ -101,21 +102,39 @@ void EngineService::stop() {
   engine_ = nullptr;
 }
 
+grpc::Status EngineService::serving(const std::lock_guard<std::mutex>& /*lock*/) const {
+  switch (state_) {
+    case v1::GetStatusReply::SERVING:
+      return grpc::Status::OK;
+    case v1::GetStatusReply::DRAINING:
+      return unavailable("the worker is shutting down");
+    default:
+      return unavailable("the model is loading");
+  }
+}
+
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* EngineService::Session(
     grpc::CallbackServerContext* context) {
   const std::lock_guard lock(mutex_);
-  switch (state_) {
-    case v1::GetStatusReply::SERVING: {
-      auto stream =
-          std::make_shared<SessionStream>(SessionHost{*engine_, limits_, sessions_, handover_}, *context);
-      stream->start();
-      return stream.get();
-    }
-    case v1::GetStatusReply::DRAINING:
-      return new RefusedStream(unavailable("the worker is shutting down"));
-    default:
-      return new RefusedStream(unavailable("the model is loading"));
-  }
+  if (const grpc::Status status = serving(lock); !status.ok()) return new RefusedStream(status);
+  auto stream =
+      std::make_shared<SessionStream>(SessionHost{*engine_, limits_, sessions_, handover_}, *context);
+  stream->start();
+  return stream.get();
+}
+
+grpc::ServerWriteReactor<v1::SessionPart>* EngineService::Snapshot(grpc::CallbackServerContext* /*context*/,
+                                                                   const v1::SnapshotRequest* request) {
+  const std::lock_guard lock(mutex_);
+  if (const grpc::Status status = serving(lock); !status.ok()) return refuse_snapshot(status);
+  return start_snapshot({*engine_, handover_, session_format_, session_calls_}, *request);
+}
+
+grpc::ServerReadReactor<v1::SessionPart>* EngineService::Restore(grpc::CallbackServerContext* context,
+                                                                 v1::RestoreReply* reply) {
+  const std::lock_guard lock(mutex_);
+  if (const grpc::Status status = serving(lock); !status.ok()) return refuse_restore(status);
+  return start_restore({*engine_, handover_, session_format_, session_calls_}, *context, *reply);
 }
 
 grpc::ServerWriteReactor<v1::GetModelReply>* EngineService::GetModel(grpc::CallbackServerContext* /*context*/,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <mutex>
@@ -10,6 +11,7 @@
 #include "ete/v1/engine.grpc.pb.h"
 #include "services/worker/handover.h"
 #include "services/worker/model_parts.h"
+#include "services/worker/session_calls.h"
 #include "services/worker/session_registry.h"
 #include "services/worker/session_stream.h"
 
@@ -22,7 +24,8 @@ namespace ete::worker {
 class EngineService final
     : public v1::Engine::WithRawCallbackMethod_Session<
           v1::Engine::WithCallbackMethod_GetModel<v1::Engine::WithCallbackMethod_GetStatus<
-              v1::Engine::WithCallbackMethod_Abort<v1::Engine::Service>>>> {
+              v1::Engine::WithCallbackMethod_Abort<v1::Engine::WithCallbackMethod_Snapshot<
+                  v1::Engine::WithCallbackMethod_Restore<v1::Engine::Service>>>>>> {
  public:
   EngineService();
 
@@ -48,13 +51,20 @@ class EngineService final
                                       v1::GetStatusReply* reply) override;
   grpc::ServerUnaryReactor* Abort(grpc::CallbackServerContext* context, const v1::AbortRequest* request,
                                   v1::AbortReply* reply) override;
+  grpc::ServerWriteReactor<v1::SessionPart>* Snapshot(grpc::CallbackServerContext* context,
+                                                      const v1::SnapshotRequest* request) override;
+  grpc::ServerReadReactor<v1::SessionPart>* Restore(grpc::CallbackServerContext* context,
+                                                    v1::RestoreReply* reply) override;
 
  private:
   void set_plan(const Plan& plan);
+  // OK while sessions are taken.
+  grpc::Status serving(const std::lock_guard<std::mutex>& lock) const;
 
   const std::string worker_id_;
   SessionRegistry sessions_;
   Handover handover_;
+  std::atomic<int> session_calls_{0};  // of Snapshot and Restore that run
 
   std::mutex mutex_;  // guards everything below
   v1::GetStatusReply::State state_ = v1::GetStatusReply::LOADING;
@@ -63,6 +73,7 @@ class EngineService final
   ModelParts model_;  // data is null until the files are open
   ete::Engine* engine_ = nullptr;
   ModelLimits limits_;
+  SessionFormat session_format_;  // fixed while sessions are taken
 };
 
 }  // namespace ete::worker

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the seed corpora of the file readers from tests/golden: corpus/{gguf,safetensors,config}. Needs gguf (PyPI)."""
+"""Writes the seed corpora of the file readers from tests/golden: corpus/{gguf,safetensors,config,session}. Needs gguf (PyPI)."""
+import hashlib
 import json
 import pathlib
 import struct
@@ -27,6 +28,15 @@ def safetensors_seeds():
     (HERE / "corpus/safetensors/plain").write_bytes(struct.pack("<Q", len(text)) + text + bytes(at))
     index = GOLDEN / "models/qwen3/model.safetensors.index.json"
     (HERE / "corpus/safetensors/index").write_bytes(index.read_bytes())
+
+
+def session_seed(name, ids, positions):
+    """Of the model that session_fuzz.cc takes: 6 bytes of keys and values a position, 20 of state."""
+    keys_values, state = bytes(6 * positions), bytes(20 if positions else 0)
+    document = b"ETESESSN" + struct.pack("<I", 1) + b"m" * 32
+    document += struct.pack("<4Q", len(ids), positions, len(keys_values), len(state))
+    document += struct.pack(f"<{len(ids)}i", *ids) + keys_values + state
+    (HERE / "corpus/session" / name).write_bytes(document + hashlib.sha256(document).digest())
 
 
 def gguf_seed(arch, bias):
@@ -61,5 +71,7 @@ def gguf_seed(arch, bias):
 
 config_seeds()
 safetensors_seeds()
+session_seed("whole", [5, 6, 7, 99], 3)
+session_seed("ids_only", [1, 2], 0)
 gguf_seed("llama", bias=False)
 gguf_seed("qwen2", bias=True)

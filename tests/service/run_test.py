@@ -89,6 +89,75 @@ class RunTest(unittest.TestCase):
         self.check_clean()
 
 
+class Session(RunTest):
+    """--session: a conversation that goes on in other processes."""
+
+    def check_second_turn(self, model):
+        model = str(SOURCE / "tests" / "golden" / "models" / model)
+        arguments = ["--model", model, "--device", "cpu", "--kv-type", "f32", "--max-tokens", "6", "--ignore-eos"]
+        session = ["--session", os.path.join(self.tmp, "talk")]
+        first = self.json_of(*arguments, *session, "--tokens", ",".join(map(str, range(5, 25))))
+        self.assertEqual(first["timings"]["reused_tokens"], 0)
+        self.assertEqual(os.listdir(self.tmp), ["talk"])
+        second = self.json_of(*arguments, *session, "--tokens", "10,11,12")
+        self.assertEqual(second["prompt_ids"], first["prompt_ids"] + first["ids"] + [10, 11, 12])
+        self.assertEqual(second["timings"]["reused_tokens"], 20 + 6 - 1)
+        whole = self.json_of(*arguments, "--tokens", ",".join(map(str, second["prompt_ids"])))
+        self.assertEqual(second["ids"], whole["ids"])
+        third = self.json_of(*arguments, *session, "--tokens", "13")
+        self.assertEqual(third["timings"]["reused_tokens"], len(second["prompt_ids"]) + 6 - 1)
+        self.assertEqual(os.listdir(self.tmp), ["talk"])
+
+    def test_attention(self):
+        self.check_second_turn("llama_gqa")
+
+    def test_recurrent_state(self):
+        self.check_second_turn("qwen3_5")
+
+    def test_text_goes_on_without_another_bos(self):
+        session = ["--session", os.path.join(self.tmp, "talk")]
+        first = self.json_of(*TINY, *session, "hello, here is a beginning", "--max-tokens", "3")
+        second = self.json_of(*TINY, *session, "you", "--max-tokens", "3")
+        self.assertEqual(second["prompt_ids"], first["prompt_ids"] + first["ids"] + [*b"you"])
+        self.assertGreater(second["timings"]["reused_tokens"], 0)
+
+    def refused(self, contents, *mentions):
+        path = os.path.join(self.tmp, "talk")
+        pathlib.Path(path).write_bytes(contents)
+        result = self.run_ete(*TINY, "--session", path, "hello", "--max-tokens", "3")
+        error = result.stderr.decode()
+        self.assertNotEqual(result.returncode, 0)
+        self.assertEqual(error.count("\n"), 1, error)
+        for mention in [path, *mentions]:
+            self.assertIn(mention, error)
+        self.assertEqual(pathlib.Path(path).read_bytes(), contents)
+        self.check_nothing_left()
+        self.assertEqual(os.listdir(self.tmp), ["talk"])
+
+    def test_files_that_are_refused_stay_as_they_are(self):
+        path = os.path.join(self.tmp, "talk")
+        self.json_of(*TINY, "--session", path, "hello", "--max-tokens", "3")
+        good = pathlib.Path(path).read_bytes()
+        self.refused(good[:-1] + bytes([good[-1] ^ 1]), "damaged")
+        self.refused(good[:-40], "its header tells of")
+        self.refused(good[:60], "60 bytes")
+        self.refused(b"", "0 bytes")
+        self.refused(b"x" * (3 << 20), "ETESESSN")
+        pathlib.Path(path).unlink()
+        self.json_of("--model", LLAMA, "--device", "cpu", "--session", path, "--tokens", "5,6", "--max-tokens", "2")
+        self.refused(pathlib.Path(path).read_bytes(), "another model")
+
+    def test_places_where_no_file_can_be(self):
+        self.check_failure(self.run_ete(*TINY, "--session", self.tmp, "hello"), 2, "--session", "not a regular file")
+        missing = os.path.join(self.tmp, "none", "talk")
+        self.check_failure(self.run_ete(*TINY, "--session", missing, "hello"), 1, "--session", missing)
+
+    def test_without_a_cache(self):
+        path = os.path.join(self.tmp, "talk")
+        result = self.run_ete(*TINY, "--session", path, "hello", "--max-tokens", "1", "--prefix-cache", "0")
+        self.check_failure(result, 1, "--prefix-cache 0")
+
+
 class Text(RunTest):
     def test_streams_text_and_ends_with_a_newline(self):
         document = self.json_of(*TINY, "hello", "--max-tokens", "8")

@@ -87,6 +87,22 @@ SessionId FakeEngine::open(OpenRequest request, std::shared_ptr<SessionListener>
   return id;
 }
 
+void FakeEngine::snapshot(std::string /*salt*/, std::vector<int32_t> ids,
+                          std::function<void(SessionImage image, const Error* error)> done) {
+  submit(
+      [ids = std::move(ids), done = std::move(done)] {
+        SessionImage image{.ids = ids, .positions = std::ssize(ids) - 1};
+        image.keys_values.assign(2 * (ids.size() - 1), 'k');
+        done(std::move(image), nullptr);
+      },
+      false);
+}
+
+void FakeEngine::restore(std::string /*salt*/, SessionImage image,
+                         std::function<void(int64_t positions, const Error* error)> done) {
+  submit([positions = image.positions, done = std::move(done)] { done(positions, nullptr); }, false);
+}
+
 void FakeEngine::step(SessionId id, StepRequest request) {
   submit(
       [this, id, request = std::move(request)] {

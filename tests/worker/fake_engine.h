@@ -41,6 +41,14 @@ class FakeEngine final : public Engine {
   void fetch_row(SessionId session, int64_t position,
                  std::function<void(std::vector<float> row, const Error* error)> done) override;
   void close(SessionId session, bool quiet) override;
+  // Two bytes a position, no state. A snapshot holds every id but the last.
+  SessionImageSizes image_sizes() const override {
+    return {.context = options_.context, .vocab_size = options_.vocab_size, .position_bytes = 2};
+  }
+  void snapshot(std::string salt, std::vector<int32_t> ids,
+                std::function<void(SessionImage image, const Error* error)> done) override;
+  void restore(std::string salt, SessionImage image,
+               std::function<void(int64_t positions, const Error* error)> done) override;
 
   // While held, prompts and steps wait; closing works.
   void hold(bool held);
