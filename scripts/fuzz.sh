@@ -7,16 +7,16 @@ cd "$(dirname "$0")/.."
 seconds=${1:-60}
 shift || true
 cmake --preset fuzz -DETE_BENCHMARKS=OFF -DETE_TESTS=ON >/dev/null
-ninja -C build/fuzz fuzz_targets
+targets=("$@")
+if [[ ${#targets[@]} -eq 0 ]]; then
+  for corpus in tests/fuzz/corpus/*/; do targets+=("$(basename "$corpus")"); done
+fi
+ninja -C build/fuzz "${targets[@]/#/fuzz_}"
 
 crashes=$PWD/build/fuzz/crashes
 mkdir -p "$crashes"
 found=$(mktemp -d)
 trap 'rm -rf "$found"' EXIT
-targets=("$@")
-if [[ ${#targets[@]} -eq 0 ]]; then
-  for binary in build/fuzz/bin/fuzz/*; do targets+=("$(basename "$binary")"); done
-fi
 for target in "${targets[@]}"; do
   echo "fuzzing $target for $seconds s"
   mkdir -p "$found/$target"
