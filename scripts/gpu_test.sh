@@ -45,7 +45,7 @@ run_tests() {
 
 failures=0
 for program in device_test attention_test row_ops_test reduce_logits_test matmul_test golden_test bit_identity_test \
-  engine_test; do
+  engine_test host_share_test wait_mutants_test; do
   run_tests "$program" '*cuda*' || failures=$((failures + 1))
 done
 if ! $sanitizers; then
