@@ -114,13 +114,15 @@ void add_size_flags(CLI::App& app, EngineOptions& options) {
   add_integer(app, "--max-sessions", 1, "sessions in one pass [16]", options.max_sessions);
   add_integer(app, "--context", 1, "positions a session [the model's]", options.context);
   add_integer(app, "--chunk", 1, "prompt rows a pass [planned]", options.chunk);
-  add_flag(app, "--host-share", "F|auto",
-           "share of each streamed matrix's rows that host threads compute in place, 0 to 1 [0]",
-           [&options](const std::string& text) {
-             const auto share = parse_number(text, 0, 1);
-             if (text != "auto" && !share) reject_flag("--host-share", text, "auto, or a number from 0 to 1");
-             options.host_share = share.value_or(-1);
-           });
+  add_flag(
+      app, "--host-share", "F|auto",
+      "share of each matrix's rows that host threads compute in place: of streamed layers on cpu, of all "
+      "layers, for decode rows, on cuda; 0 to 1, or auto: measured [0]",
+      [&options](const std::string& text) {
+        const auto share = parse_number(text, 0, 1);
+        if (text != "auto" && !share) reject_flag("--host-share", text, "auto, or a number from 0 to 1");
+        options.host_share = share.value_or(-1);
+      });
   add_flag(
       app, "--prefix-cache", "SIZE|auto",
       "most memory for what earlier requests computed, so that prompts that begin as they did compute only "
