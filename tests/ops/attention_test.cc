@@ -483,7 +483,7 @@ TEST_P(AttentionTest, SixteenSessionsOfDifferentLengths) {
 TEST_P(AttentionTest, WorkspaceDoesNotGrowWithTheContext) {
   Runner run = runner();
   const auto bytes = [&](int64_t tiles) {
-    return run.ops().workspace_bytes({.heads = 32, .head_dim = 128, .decode_tiles = tiles});
+    return run.ops().workspace_bytes({.heads = 32, .head_dim = 128, .decode_tiles = tiles, .delta_net = {}});
   };
   EXPECT_EQ(bytes(1000), bytes(1000000));
   EXPECT_LE(bytes(1000), size_t{4} << 20);
