@@ -316,14 +316,16 @@ class Serve(unittest.TestCase):
             try:
                 end = time.monotonic() + 60
                 text = ""
-                while f"HTTP at 127.0.0.1:{port}" not in text and time.monotonic() < end and process.poll() is None:
+                ready = f"ready at unix:{directory}/front, HTTP at 127.0.0.1:{port}"
+                while ready not in text and time.monotonic() < end and process.poll() is None:
                     time.sleep(0.05)
                     text = pathlib.Path(directory, "log").read_text()
-                self.assertIn(f"HTTP at 127.0.0.1:{port}", text)
+                self.assertIn(ready, text)
                 servers = Servers.__new__(Servers)
                 servers.port = port
                 status, body = servers.post("/v1/completions", COMPLETION)
-                self.assertEqual((status, body["usage"]["completion_tokens"]), (200, 12), body)
+                self.assertEqual(status, 200, body)
+                self.assertEqual(body["usage"]["completion_tokens"], 12, body)
             finally:
                 process.send_signal(signal.SIGTERM)
                 self.assertEqual(process.wait(30), 0)
