@@ -6,100 +6,100 @@ namespace {
 
 // Text, or a list of parts of text: templates of text models take one string.
 std::string text_of(const RequestJson& content, const std::string& path) {
- if (content.is_string()) return content.get<std::string>();
- if (!content.is_array()) refuse_field(path, shown(content), "a string or a list of parts");
- std::string text;
- for (size_t i = 0; i < content.size(); ++i) {
-   const std::string part_path = path + "[" + std::to_string(i) + "]";
-   JsonFields part(content[i], part_path);
-   const std::string type = part.string("type").value_or("");
-   if (type != "text") {
-     throw FrontError(
-         FrontErrorCode::unsupported,
-         part_path + ".type: " + shown(type) + " is not supported by this server; expected \"text\"",
-         part_path + ".type");
-   }
-   const auto piece = part.string("text");
-   if (!piece) refuse_field(part_path + ".text", "nothing", "a string");
-   part.refuse_others();
-   text += (i > 0 ? "\n" : "") + *piece;
- }
- return text;
+  if (content.is_string()) return content.get<std::string>();
+  if (!content.is_array()) refuse_field(path, shown(content), "a string or a list of parts");
+  std::string text;
+  for (size_t i = 0; i < content.size(); ++i) {
+    const std::string part_path = path + "[" + std::to_string(i) + "]";
+    JsonFields part(content[i], part_path);
+    const std::string type = part.string("type").value_or("");
+    if (type != "text") {
+      throw FrontError(
+          FrontErrorCode::unsupported,
+          part_path + ".type: " + shown(type) + " is not supported by this server; expected \"text\"",
+          part_path + ".type");
+    }
+    const auto piece = part.string("text");
+    if (!piece) refuse_field(part_path + ".text", "nothing", "a string");
+    part.refuse_others();
+    text += (i > 0 ? "\n" : "") + *piece;
+  }
+  return text;
 }
 
 // OpenAI's arguments are JSON in a string; templates, as transformers' users write them, take the object.
 RequestJson with_parsed_arguments(RequestJson calls, const std::string& path) {
- if (!calls.is_array()) refuse_field(path, shown(calls), "a list");
- for (size_t i = 0; i < calls.size(); ++i) {
-   const std::string at = path + "[" + std::to_string(i) + "].function";
-   if (!calls[i].is_object() || !calls[i].contains("function") || !calls[i]["function"].is_object()) {
-     refuse_field(at, "nothing", "an object");
-   }
-   RequestJson& function = calls[i]["function"];
-   const auto arguments = function.find("arguments");
-   if (arguments == function.end() || !arguments->is_string()) continue;
-   try {
-     *arguments = parse_request_json(arguments->get<std::string>());
-   } catch (const FrontError&) {
-     refuse_field(at + ".arguments", shown(*arguments), "a JSON object in a string");
-   }
- }
- return calls;
+  if (!calls.is_array()) refuse_field(path, shown(calls), "a list");
+  for (size_t i = 0; i < calls.size(); ++i) {
+    const std::string at = path + "[" + std::to_string(i) + "].function";
+    if (!calls[i].is_object() || !calls[i].contains("function") || !calls[i]["function"].is_object()) {
+      refuse_field(at, "nothing", "an object");
+    }
+    RequestJson& function = calls[i]["function"];
+    const auto arguments = function.find("arguments");
+    if (arguments == function.end() || !arguments->is_string()) continue;
+    try {
+      *arguments = parse_request_json(arguments->get<std::string>());
+    } catch (const FrontError&) {
+      refuse_field(at + ".arguments", shown(*arguments), "a JSON object in a string");
+    }
+  }
+  return calls;
 }
 
 RequestJson read_message(const RequestJson& json, const std::string& path) {
- JsonFields fields(json, path);
- std::string role = fields.string("role").value_or("");
- const bool known =
-     role == "system" || role == "developer" || role == "user" || role == "assistant" || role == "tool";
- if (!known) refuse_field(path + ".role", shown(role), "system, developer, user, assistant or tool");
- // OpenAI's newer name; no template knows it.
- if (role == "developer") role = "system";
- RequestJson message = {{"role", role}};
- const RequestJson* content = fields.find("content");
- const RequestJson* calls = fields.find("tool_calls");
- if (calls != nullptr && role != "assistant")
-   refuse_field(path + ".tool_calls", shown(*calls), "it in assistant turns only");
- if (content == nullptr && calls == nullptr)
-   refuse_field(path + ".content", "nothing", "a string or a list of parts");
- message["content"] =
-     content == nullptr ? RequestJson("") : RequestJson(text_of(*content, path + ".content"));
- if (calls != nullptr) message["tool_calls"] = with_parsed_arguments(*calls, path + ".tool_calls");
- for (const char* name : {"name", "tool_call_id", "reasoning_content"}) {
-   if (auto value = fields.string(name)) message[name] = std::move(*value);
- }
- for (const char* name : {"refusal", "audio", "function_call", "annotations"}) fields.unsupported(name);
- fields.refuse_others();
- return message;
+  JsonFields fields(json, path);
+  std::string role = fields.string("role").value_or("");
+  const bool known =
+      role == "system" || role == "developer" || role == "user" || role == "assistant" || role == "tool";
+  if (!known) refuse_field(path + ".role", shown(role), "system, developer, user, assistant or tool");
+  // OpenAI's newer name; no template knows it.
+  if (role == "developer") role = "system";
+  RequestJson message = {{"role", role}};
+  const RequestJson* content = fields.find("content");
+  const RequestJson* calls = fields.find("tool_calls");
+  if (calls != nullptr && role != "assistant")
+    refuse_field(path + ".tool_calls", shown(*calls), "it in assistant turns only");
+  if (content == nullptr && calls == nullptr)
+    refuse_field(path + ".content", "nothing", "a string or a list of parts");
+  message["content"] =
+      content == nullptr ? RequestJson("") : RequestJson(text_of(*content, path + ".content"));
+  if (calls != nullptr) message["tool_calls"] = with_parsed_arguments(*calls, path + ".tool_calls");
+  for (const char* name : {"name", "tool_call_id", "reasoning_content"}) {
+    if (auto value = fields.string(name)) message[name] = std::move(*value);
+  }
+  for (const char* name : {"refusal", "audio", "function_call", "annotations"}) fields.unsupported(name);
+  fields.refuse_others();
+  return message;
 }
 
 }  // namespace
 
 ChatPrompt read_chat(JsonFields& fields) {
- const RequestJson* messages = fields.find("messages");
- if (messages == nullptr) refuse_field("messages", "nothing", "a list of messages");
- if (!messages->is_array() || messages->empty())
-   refuse_field("messages", shown(*messages), "a list of messages");
- ChatPrompt chat;
- RequestJson list = RequestJson::array();
- for (size_t i = 0; i < messages->size(); ++i) {
-   list.push_back(read_message((*messages)[i], "messages[" + std::to_string(i) + "]"));
- }
- // As transformers gives them, also when there are none.
+  const RequestJson* messages = fields.find("messages");
+  if (messages == nullptr) refuse_field("messages", "nothing", "a list of messages");
+  if (!messages->is_array() || messages->empty())
+    refuse_field("messages", shown(*messages), "a list of messages");
+  ChatPrompt chat;
+  RequestJson list = RequestJson::array();
+  for (size_t i = 0; i < messages->size(); ++i) {
+    list.push_back(read_message((*messages)[i], "messages[" + std::to_string(i) + "]"));
+  }
+  // As transformers gives them, also when there are none.
   chat.variables = {{"messages", std::move(list)}, {"tools", nullptr}, {"documents", nullptr}};
- chat.variables["add_generation_prompt"] = fields.boolean("add_generation_prompt").value_or(true);
- fields.unsupported("tools");
- if (fields.string("tool_choice").value_or("none") != "none") fields.unsupported("tool_choice");
- if (const RequestJson* more = fields.find("chat_template_kwargs"); more != nullptr) {
-   const JsonFields checked(*more, "chat_template_kwargs");
-   for (const auto& [name, value] : more->items()) {
-     if (chat.variables.contains(name) || name == "tools") {
-       refuse_field("chat_template_kwargs", "the name " + shown(name), "other names than the request's own");
-     }
-     chat.variables[name] = value;
-   }
- }
- return chat;
+  chat.variables["add_generation_prompt"] = fields.boolean("add_generation_prompt").value_or(true);
+  fields.unsupported("tools");
+  if (fields.string("tool_choice").value_or("none") != "none") fields.unsupported("tool_choice");
+  if (const RequestJson* more = fields.find("chat_template_kwargs"); more != nullptr) {
+    const JsonFields checked(*more, "chat_template_kwargs");
+    for (const auto& [name, value] : more->items()) {
+      if (chat.variables.contains(name) || name == "tools") {
+        refuse_field("chat_template_kwargs", "the name " + shown(name), "other names than the request's own");
+      }
+      chat.variables[name] = value;
+    }
+  }
+  return chat;
 }
 
 }  // namespace ete::front
