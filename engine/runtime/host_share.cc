@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <cstring>
 #include <exception>
 #include <map>
@@ -12,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/base/formatted.h"
 #include "engine/models/host_rows.h"
 
 namespace ete {
@@ -222,13 +222,6 @@ HostShareRates measure(Device& device, Ops& ops, const MainMatrices& what, int64
   }
   device.trim();
   return rates;
-}
-
-template <typename... Values>
-std::string formatted(const char* form, Values... values) {
-  char text[256];
-  std::snprintf(text, sizeof text, form, values...);
-  return text;
 }
 
 }  // namespace

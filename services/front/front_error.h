@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -34,5 +35,18 @@ class FrontError : public std::runtime_error {
   FrontErrorCode code_;
   std::string field_;
 };
+
+// What `work` throws, as a caller is told; absent: nothing.
+template <typename Work>
+std::optional<FrontError> failure_of(Work work) {
+  try {
+    work();
+    return std::nullopt;
+  } catch (const FrontError& error) {
+    return error;
+  } catch (const std::exception& error) {
+    return FrontError(FrontErrorCode::internal, error.what());
+  }
+}
 
 }  // namespace ete::front

@@ -97,13 +97,7 @@ void Generation::on_session_reply(const v1::SessionReply& reply) {
 
 template <typename Work>
 void Generation::attempt(Work work) {
-  try {
-    work();
-  } catch (const FrontError& error) {
-    end(error);
-  } catch (const std::exception& error) {
-    end(FrontError(FrontErrorCode::internal, error.what()));
-  }
+  if (const auto error = failure_of(work)) end(*error);
 }
 
 void Generation::on_session_end(const FrontError& reason) { end(reason); }

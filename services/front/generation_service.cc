@@ -16,14 +16,8 @@ namespace {
 // OK when `work` returns, else what it throws.
 template <typename Work>
 grpc::Status status_of(Work work) {
-  try {
-    work();
-    return grpc::Status::OK;
-  } catch (const FrontError& error) {
-    return to_status(error);
-  } catch (const std::exception& error) {
-    return to_status(FrontError(FrontErrorCode::internal, error.what()));
-  }
+  const auto error = failure_of(work);
+  return error ? to_status(*error) : grpc::Status::OK;
 }
 
 // Answers with what `make` returns or throws.

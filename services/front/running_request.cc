@@ -33,19 +33,14 @@ void RunningRequest::prepare(std::shared_ptr<Start> start) {
 void RunningRequest::encode_in_pool(std::shared_ptr<Start> start) {
   const size_t bytes = start->request.text().size();
   const auto run = [self = shared_from_this(), start = std::move(start)](bool wanted) {
-    std::optional<FrontError> error;
     const auto require = [](bool wanted) {
       if (!wanted) throw FrontError(FrontErrorCode::cancelled, "the client is gone, or its deadline passed");
     };
-    try {
+    const auto error = failure_of([&] {
       require(wanted);
       start->valid.prompt_ids =
           encode_prompt(start->request, *start->model, [&] { require(self->wanted()); });
-    } catch (const FrontError& caught) {
-      error = caught;
-    } catch (const std::exception& caught) {
-      error = FrontError(FrontErrorCode::internal, caught.what());
-    }
+    });
     self->strand_.post([self, start, error] {
       if (self->ended_) return;
       if (error) return self->fail(*error);

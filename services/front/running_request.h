@@ -41,13 +41,7 @@ class RunningRequest : public EngineSession::Events,
   // Does `work`; what it throws ends the request.
   template <typename Work>
   void attempt(Work work) {
-    try {
-      work();
-    } catch (const FrontError& error) {
-      fail(error);
-    } catch (const std::exception& error) {
-      fail(FrontError(FrontErrorCode::internal, error.what()));
-    }
+    if (const auto error = failure_of(work)) fail(*error);
   }
   void begin(v1::GenerateRequest request);
   // Ends the request, at whatever stage it is, with its session.

@@ -13,21 +13,11 @@
 namespace ete::test {
 namespace {
 
-struct Case {
-  Path path;
-  std::string model;
-};
-
-std::vector<int32_t> joined(std::vector<int32_t> a, const std::vector<int32_t>& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
 std::vector<int32_t> first(const std::vector<int32_t>& all, int64_t count) {
   return {all.begin(), all.begin() + count};
 }
 
-class PrefixReuseTest : public testing::TestWithParam<Case> {
+class PrefixReuseTest : public testing::TestWithParam<CachingCase> {
  protected:
   static constexpr int64_t kPrompt = 700;
 
@@ -35,13 +25,7 @@ class PrefixReuseTest : public testing::TestWithParam<Case> {
     const std::string reason = why_skipped(GetParam().path);
     if (!reason.empty()) GTEST_SKIP() << reason;
   }
-  static EngineOptions options() {
-    EngineOptions options = exact_options(GetParam().model, GetParam().path.device);
-    options.kernels = GetParam().path.kernels;
-    options.context = 1024;
-    options.prefix_cache = int64_t{64} << 20;
-    return options;
-  }
+  static EngineOptions options() { return GetParam().options(); }
   static std::unique_ptr<Engine> without_cache() {
     EngineOptions plain = options();
     plain.prefix_cache = 0;
@@ -269,11 +253,11 @@ TEST_P(PrefixReuseTest, NothingIsKeptWithoutACache) {
   EXPECT_EQ(engine->status().prefix_lookups, 0u);
 }
 
-const Case kCases[] = {{{"cpu", "auto"}, "llama_gqa"},
-                       {{"cpu", "auto"}, "qwen3_5"},
-                       {{"detached", "plain"}, "llama_gqa"},
-                       {{"detached", "plain"}, "qwen3_5"},
-                       {{"cuda:0", "plain"}, "llama_gqa"}};
+const CachingCase kCases[] = {{{"cpu", "auto"}, "llama_gqa"},
+                              {{"cpu", "auto"}, "qwen3_5"},
+                              {{"detached", "plain"}, "llama_gqa"},
+                              {{"detached", "plain"}, "qwen3_5"},
+                              {{"cuda:0", "plain"}, "llama_gqa"}};
 INSTANTIATE_TEST_SUITE_P(Cases, PrefixReuseTest, testing::ValuesIn(kCases), [](const auto& info) {
   return name_of_path(info.param.path) + "_" + info.param.model;
 });

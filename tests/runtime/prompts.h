@@ -19,4 +19,23 @@ inline OpenRequest open_prompt(std::vector<int32_t> prompt) {
   return open;
 }
 
+inline std::vector<int32_t> joined(std::vector<int32_t> a, const std::vector<int32_t>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+// A small golden model on a path, in an engine that caches prefixes.
+struct CachingCase {
+  Path path;
+  std::string model;
+
+  EngineOptions options() const {
+    EngineOptions options = exact_options(model, path.device);
+    options.kernels = path.kernels;
+    options.context = 1024;
+    options.prefix_cache = int64_t{64} << 20;
+    return options;
+  }
+};
+
 }  // namespace ete::test

@@ -12,16 +12,6 @@ namespace {
 
 using testing::HasSubstr;
 
-struct Case {
-  Path path;
-  std::string model;
-};
-
-std::vector<int32_t> joined(std::vector<int32_t> a, const std::vector<int32_t>& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
 SessionImage taken(Engine& engine, const std::string& salt, const std::vector<int32_t>& ids) {
   std::promise<SessionImage> promise;
   engine.snapshot(salt, ids, [&](SessionImage image, const Error* error) {
@@ -55,19 +45,13 @@ std::string refusal(const auto& call) {
   return "";
 }
 
-class SessionImageTest : public testing::TestWithParam<Case> {
+class SessionImageTest : public testing::TestWithParam<CachingCase> {
  protected:
   void SetUp() override {
     const std::string reason = why_skipped(GetParam().path);
     if (!reason.empty()) GTEST_SKIP() << reason;
   }
-  static EngineOptions options() {
-    EngineOptions options = exact_options(GetParam().model, GetParam().path.device);
-    options.kernels = GetParam().path.kernels;
-    options.context = 1024;
-    options.prefix_cache = int64_t{64} << 20;
-    return options;
-  }
+  static EngineOptions options() { return GetParam().options(); }
   // A prompt and some steps; the session is left open.
   static std::unique_ptr<BlockingSession> first_turn(Engine& engine, int64_t prompt) {
     auto session = std::make_unique<BlockingSession>(engine, open_prompt(ids(prompt)));
@@ -145,10 +129,10 @@ TEST_P(SessionImageTest, WhatDoesNotFitTheModelIsRefused) {
   EXPECT_THAT(refusal([&] { put(*uncached, "", image); }), HasSubstr("--prefix-cache 0"));
 }
 
-const Case kCases[] = {{{"cpu", "auto"}, "llama_gqa"},
-                       {{"cpu", "auto"}, "qwen3_5"},
-                       {{"detached", "plain"}, "qwen3_5"},
-                       {{"cuda:0", "plain"}, "llama_gqa"}};
+const CachingCase kCases[] = {{{"cpu", "auto"}, "llama_gqa"},
+                              {{"cpu", "auto"}, "qwen3_5"},
+                              {{"detached", "plain"}, "qwen3_5"},
+                              {{"cuda:0", "plain"}, "llama_gqa"}};
 INSTANTIATE_TEST_SUITE_P(Cases, SessionImageTest, testing::ValuesIn(kCases), [](const auto& info) {
   return name_of_path(info.param.path) + "_" + info.param.model;
 });

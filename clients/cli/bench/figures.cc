@@ -1,19 +1,13 @@
 #include "clients/cli/bench/figures.h"
 
 #include <algorithm>
-#include <cstdio>
+
+#include "engine/base/formatted.h"
 
 namespace ete::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-template <typename... Values>
-std::string formatted(const char* form, Values... values) {
-  char text[256];
-  std::snprintf(text, sizeof text, form, values...);
-  return text;
-}
 
 double seconds_for(double amount, double rate) { return amount > 0 && rate > 0 ? amount / rate : 0; }
 
@@ -78,10 +72,10 @@ Floor decode_floor(const Plan& plan, const Ceilings& ceilings, int sessions, int
 }
 
 Floor prefill_floor(const Plan& plan, const Ceilings& ceilings, int64_t length) {
-  const auto passes = static_cast<double>((length + plan.chunk - 1) / plan.chunk);
+  const auto passes = static_cast<uint64_t>((length + plan.chunk - 1) / plan.chunk);
   Floor floor{1e-9, "nothing"};
   raise(floor,
-        seconds_for(passes * static_cast<double>(plan.prompt_streamed_bytes_per_pass), ceilings.link_in),
+        seconds_for(static_cast<double>(passes * plan.prompt_streamed_bytes_per_pass), ceilings.link_in),
         "link");
   raise(
       floor,

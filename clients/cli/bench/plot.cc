@@ -1,7 +1,8 @@
 #include "clients/cli/bench/plot.h"
 
 #include <algorithm>
-#include <cstdio>
+
+#include "engine/base/formatted.h"
 
 namespace ete::cli {
 namespace {
@@ -13,13 +14,6 @@ constexpr double kChartBottom = 310;
 constexpr double kLanesTop = 390;
 constexpr double kLaneHeight = 34;
 constexpr int kGridLines = 4;
-
-template <typename... Values>
-std::string formatted(const char* form, Values... values) {
-  char text[384];
-  std::snprintf(text, sizeof text, form, values...);
-  return text;
-}
 
 std::string escaped(const std::string& text) {
   std::string out;

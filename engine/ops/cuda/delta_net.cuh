@@ -88,6 +88,12 @@ __device__ inline float beta_of(const DeltaNetView& view, const float* gates, in
   return 1.0f / (1.0f + expf(-gates[view.shape.value_heads + head]));
 }
 
+// `from` on 16 bytes.
+__device__ inline void load4(const float* from, float (&to)[4]) {
+  const float4 four = *reinterpret_cast<const float4*>(from);
+  to[0] = four.x, to[1] = four.y, to[2] = four.z, to[3] = four.w;
+}
+
 __device__ inline float flushed(float x) { return fabsf(x) < kLeastNormal ? 0.0f : x; }
 
 }  // namespace ete::cuda

@@ -97,11 +97,6 @@ __global__ void __launch_bounds__(kRowWarps * 32)
 constexpr int kSlice = 32;  // dimensions of keys at a time
 constexpr int kPitch = Weigh::kPitch;
 
-__device__ inline void load4(const float* from, float (&to)[4]) {
-  const float4 four = *reinterpret_cast<const float4*>(from);
-  to[0] = four.x, to[1] = four.y, to[2] = four.z, to[3] = four.w;
-}
-
 struct WeighShared {
   union {
     float slices[2][kSlice][kPitch];  // k and q, [dimension][row]

@@ -21,10 +21,6 @@ constexpr int kStageFloats = 2 * kSlice * kChunk;
 constexpr int kStageLoads = kStageFloats / 4 / kThreads;
 static_assert(kStageFloats == kChunk * kChunk);
 
-__device__ inline void load4(const float* from, float (&to)[4]) {
-  const float4 four = *reinterpret_cast<const float4*>(from);
-  to[0] = four.x, to[1] = four.y, to[2] = four.z, to[3] = four.w;
-}
 __device__ inline void store4(float* to, const float (&from)[4]) {
   *reinterpret_cast<float4*>(to) = make_float4(from[0], from[1], from[2], from[3]);
 }

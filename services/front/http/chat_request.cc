@@ -93,7 +93,7 @@ ChatPrompt read_chat(JsonFields& fields) {
   if (const RequestJson* more = fields.find("chat_template_kwargs"); more != nullptr) {
     const JsonFields checked(*more, "chat_template_kwargs");
     for (const auto& [name, value] : more->items()) {
-      if (chat.variables.contains(name) || name == "tools") {
+      if (chat.variables.contains(name)) {
         refuse_field("chat_template_kwargs", "the name " + shown(name), "other names than the request's own");
       }
       chat.variables[name] = value;

@@ -40,7 +40,7 @@ class CompletionCall::Choice final : public RunningRequest {
   bool wants_more() override { return call_->wants_more(); }
 
  private:
-  void on_ended(const std::optional<FrontError>& error) override { call_->tell_end(index_, error); }
+  void on_ended(const std::optional<FrontError>& error) override { call_->tell_end(error); }
   std::shared_ptr<Choice> self() { return std::static_pointer_cast<Choice>(shared_from_this()); }
 
   const std::shared_ptr<CompletionCall> call_;
@@ -65,13 +65,7 @@ void CompletionCall::start(const OpenAiHost& host, const std::shared_ptr<HttpExc
 template <typename Work>
 void CompletionCall::attempt(Work work) {
   if (exchange_ == nullptr) return;
-  try {
-    work();
-  } catch (const FrontError& error) {
-    fail(error);
-  } catch (const std::exception& error) {
-    fail(FrontError(FrontErrorCode::internal, error.what()));
-  }
+  if (const auto error = failure_of(work)) fail(*error);
 }
 
 void CompletionCall::wait_for_model() {
@@ -153,8 +147,8 @@ void CompletionCall::tell_reply(int choice, v1::GenerateReply reply) {
       });
 }
 
-void CompletionCall::tell_end(int choice, std::optional<FrontError> error) {
-  strand_.post([self = shared_from_this(), choice, error = std::move(error)] {
+void CompletionCall::tell_end(std::optional<FrontError> error) {
+  strand_.post([self = shared_from_this(), error = std::move(error)] {
     self->attempt([&] {
       if (error) throw *error;
       if (--self->running_ == 0) self->finish();

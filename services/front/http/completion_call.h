@@ -49,7 +49,7 @@ class CompletionCall final : public HttpExchange::Events,
   // Any thread.
   bool wants_more();
   void tell_reply(int choice, v1::GenerateReply reply);
-  void tell_end(int choice, std::optional<FrontError> error);
+  void tell_end(std::optional<FrontError> error);
 
   void on_reply(int choice, const v1::GenerateReply& reply);
   void on_piece(int choice, const v1::Piece& piece);

@@ -55,13 +55,7 @@ struct OpenAiService::Route {
 };
 
 void OpenAiService::handle(const std::shared_ptr<HttpExchange>& exchange) const {
-  try {
-    answer(exchange);
-  } catch (const FrontError& error) {
-    exchange->reply(error_reply(error));
-  } catch (const std::exception& error) {
-    exchange->reply(error_reply(FrontError(FrontErrorCode::internal, error.what())));
-  }
+  if (const auto error = failure_of([&] { answer(exchange); })) exchange->reply(error_reply(*error));
 }
 
 bool OpenAiService::allows(const std::string& origin) const {

@@ -19,13 +19,9 @@ using Exchange = std::shared_ptr<HttpExchange>;
 
 // Answers with what `make` returns or throws.
 void answer(const Exchange& exchange, const FieldNames& names, const std::function<RequestJson()>& make) {
-  try {
-    exchange->reply({.body = make().dump(-1, ' ', false, RequestJson::error_handler_t::replace)});
-  } catch (const FrontError& error) {
-    exchange->reply(error_reply(in_client_words(error, names)));
-  } catch (const std::exception& error) {
-    exchange->reply(error_reply(FrontError(FrontErrorCode::internal, error.what())));
-  }
+  const auto error = failure_of(
+      [&] { exchange->reply({.body = make().dump(-1, ' ', false, RequestJson::error_handler_t::replace)}); });
+  if (error) exchange->reply(error_reply(in_client_words(*error, names)));
 }
 
 // The same, on a thread of the pool when the text is a long one.
