@@ -1,4 +1,8 @@
+#include <signal.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -7,6 +11,7 @@
 #include "clients/cli/arguments.h"
 #include "clients/cli/command.h"
 #include "clients/cli/output.h"
+#include "clients/cli/process.h"
 #include "clients/cli/progress_bar.h"
 #include "clients/options/engine_flags.h"
 #include "engine/base/error.h"
@@ -51,17 +56,28 @@ std::string json_of(const PackReport& report, const std::string& out) {
   return to_text({{"out", out}, {"bytes", report.bytes}, {"tensors", tensors}}) + "\n";
 }
 
-int pack(const PackFlags& flags) {
+// What a progress callback throws, so that a signal leaves no half-made directory.
+struct Stopped {
+  int signal;
+};
+
+int pack(const PackFlags& flags) try {
+  const int signals = block_signals_into_fd({SIGINT, SIGTERM});  // before there are threads
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   ThreadPool pool(flags.threads > 0 ? flags.threads : cores);
   PackReport report;
   {
     ProgressBar bar;
-    report = pack_model(flags.options, pool,
-                        [&](double fraction, const std::string& tensor) { bar.draw(fraction, tensor); });
+    report = pack_model(flags.options, pool, [&](double fraction, const std::string& tensor) {
+      if (const int signal = next_signal(signals, std::chrono::milliseconds(0))) throw Stopped{signal};
+      bar.draw(fraction, tensor);
+    });
   }
+  close(signals);
   print(flags.json ? json_of(report, flags.options.out) : text_of(report, flags.options.out));
   return 0;
+} catch (const Stopped& stopped) {
+  return kSignalExitBase + stopped.signal;
 }
 
 }  // namespace

@@ -58,6 +58,8 @@ class Child {
 // SIGTERM to all, SIGKILL to those that still run after `grace`; returns when all have been reaped.
 void stop_all(const std::vector<Child*>& children, std::chrono::milliseconds grace);
 
+constexpr int kSignalExitBase = 128;  // of the exit code of a command that a signal ended
+
 // Blocks signals for this thread and those it starts, so that they can be read from the returned signalfd.
 // SIGPIPE is ignored from here on: writing to a closed pipe is an error of the write.
 int block_signals_into_fd(const std::vector<int>& signals);

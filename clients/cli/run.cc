@@ -30,7 +30,6 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kFailureWait{200};  // from a stream's end to the exit of the process that broke it
 constexpr std::chrono::seconds kPlanLimit{5};
-constexpr int kSignalExitBase = 128;
 
 // Cancels the call when a signal comes, one of our servers ends, or nobody reads stdout any more. Owns
 // signal_fd's reading and the servers' polling until it is destroyed.

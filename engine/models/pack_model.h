@@ -41,6 +41,7 @@ struct PackReport {
 };
 
 // Called on the packing thread before each tensor: the share of the source's bytes that is done, in [0, 1].
+// What it throws ends the packing.
 using PackProgress = std::function<void(double fraction, const std::string& tensor)>;
 
 // Packs row by row, so that memory does not grow with the model. The directory is written beside its place

@@ -1,8 +1,9 @@
 #include "engine/runtime/blocking_session.h"
 
 #include <deque>
-#include <future>
 #include <utility>
+
+#include "engine/runtime/engine_answer.h"
 
 namespace ete {
 
@@ -57,16 +58,9 @@ StepResult BlockingSession::step(StepRequest request) {
 }
 
 std::vector<float> BlockingSession::fetch_row(int64_t position) {
-  auto answer = std::make_shared<std::promise<std::vector<float>>>();
-  std::future<std::vector<float>> row = answer->get_future();
-  engine_.fetch_row(id_, position, [answer](std::vector<float> values, const Error* error) {
-    if (error != nullptr) {
-      answer->set_exception(std::make_exception_ptr(*error));
-    } else {
-      answer->set_value(std::move(values));
-    }
-  });
-  return row.get();
+  EngineAnswer<std::vector<float>> row;
+  engine_.fetch_row(id_, position, row.callback());
+  return row.wait();
 }
 
 }  // namespace ete

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "services/common/limits.h"
 #include "services/common/process.h"
 #include "services/front/limits.h"
 
@@ -14,7 +15,6 @@ namespace ete::front {
 namespace {
 
 constexpr size_t kMostNameBytes = 128;
-constexpr size_t kMostSaltBytes = 1024;
 constexpr int kMostStops = 64;
 constexpr size_t kMostStopBytes = 1024;
 constexpr int32_t kMostLogprobs = 1024;
@@ -205,9 +205,9 @@ GenerationRequest validate(const v1::GenerateRequest& request, const ServedModel
     }
     out.logprobs = request.logprobs().top();
   }
-  if (request.cache_salt().size() > kMostSaltBytes) {
+  if (request.cache_salt().size() > service::kMostSaltBytes) {
     refuse("cache_salt", std::to_string(request.cache_salt().size()) + " bytes",
-           "at most " + std::to_string(kMostSaltBytes));
+           "at most " + std::to_string(service::kMostSaltBytes));
   }
   out.cache_salt = request.cache_salt();
   switch (request.prompt_case()) {

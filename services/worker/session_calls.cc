@@ -8,12 +8,12 @@
 
 #include "services/common/process.h"
 #include "services/worker/status.h"
+#include "services/worker/wire.h"
 
 namespace ete::worker {
 namespace {
 
 constexpr size_t kMostPartBytes = size_t{1} << 20;
-constexpr size_t kMostSaltBytes = 1024;
 
 // One of the few calls that run at once; throws when there are too many.
 class Turn {
@@ -49,11 +49,7 @@ class SnapshotCall final : public grpc::ServerWriteReactor<v1::SessionPart> {
  public:
   SnapshotCall(const SessionCallHost& host, const v1::SnapshotRequest& request) : host_(host) {
     const auto failed = failure_of([&] {
-      if (request.cache_salt().size() > kMostSaltBytes) {
-        throw Error(ErrorCode::invalid_argument,
-                    "cache_salt: " + std::to_string(request.cache_salt().size()) +
-                        " bytes; accepted: at most " + std::to_string(kMostSaltBytes));
-      }
+      check_salt(request.cache_salt(), "cache_salt");
       turn_.emplace(host_.running);
       host_.engine.snapshot(
           request.cache_salt(), {request.ids().begin(), request.ids().end()},

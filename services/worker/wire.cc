@@ -8,6 +8,7 @@
 
 #include "engine/base/error.h"
 #include "engine/runtime/planner.h"
+#include "services/common/limits.h"
 
 namespace ete::worker {
 namespace {
@@ -117,6 +118,13 @@ void write_row(const LogitsRow& row, v1::LogitsRow& message) {
 
 }  // namespace
 
+void check_salt(const std::string& salt, const std::string& field) {
+  if (salt.size() > service::kMostSaltBytes) {
+    refuse(field + ": " + std::to_string(salt.size()) + " bytes; accepted: at most " +
+           std::to_string(service::kMostSaltBytes));
+  }
+}
+
 OpenRequest to_open_request(const v1::Open& open, const ModelLimits& limits) {
   OpenRequest request;
   check_request_id(open.request_id());
@@ -127,6 +135,7 @@ OpenRequest to_open_request(const v1::Open& open, const ModelLimits& limits) {
   }
   request.request_id = open.request_id();
   request.prompt_ids = checked_ids(open.prompt_ids(), "open.prompt_ids", limits);
+  check_salt(open.cache_salt(), "open.cache_salt");
   request.cache_salt = open.cache_salt();
   if (open.has_fork_of()) {
     const v1::Fork& fork = open.fork_of();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <variant>
 #include <vector>
 
@@ -24,6 +25,7 @@ constexpr uint64_t kMaxReplyBytes = uint64_t{64} << 20;
 // does.
 OpenRequest to_open_request(const v1::Open& open, const ModelLimits& limits);
 StepRequest to_step_request(const v1::Step& step, const ModelLimits& limits);
+void check_salt(const std::string& salt, const std::string& field);
 
 struct FullRow {
   int64_t position = 0;

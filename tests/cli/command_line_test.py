@@ -7,6 +7,7 @@ import array
 import json
 import os
 import pathlib
+import signal
 import struct
 import subprocess
 import sys
@@ -411,6 +412,17 @@ class Pack(CommandLineTest):
             again = ete("pack", "--model", LLAMA, "--format", "int8", "--out", out)
             self.check_failure(again, 2, out, "is not an empty directory")
             self.assertEqual(os.listdir(directory), ["packed"])
+
+    def test_leaves_nothing_when_it_is_ended(self):
+        def end_soon():  # the signal waits until the command asks for it
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        with tempfile.TemporaryDirectory() as directory:
+            out = os.path.join(directory, "packed")
+            result = ete("pack", "--model", LLAMA, "--format", "int8", "--out", out, preexec_fn=end_soon)
+            self.assertEqual(result.returncode, 128 + signal.SIGTERM, result.stderr.decode())
+            self.assertEqual(os.listdir(directory), [])
 
     def test_refuses(self):
         with tempfile.TemporaryDirectory() as directory:

@@ -1,8 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <future>
-
+#include "engine/runtime/engine_answer.h"
 #include "tests/runtime/prompts.h"
 
 // Sessions that leave one engine and go on in another.
@@ -13,27 +12,15 @@ namespace {
 using testing::HasSubstr;
 
 SessionImage taken(Engine& engine, const std::string& salt, const std::vector<int32_t>& ids) {
-  std::promise<SessionImage> promise;
-  engine.snapshot(salt, ids, [&](SessionImage image, const Error* error) {
-    if (error != nullptr) {
-      promise.set_exception(std::make_exception_ptr(*error));
-    } else {
-      promise.set_value(std::move(image));
-    }
-  });
-  return promise.get_future().get();
+  EngineAnswer<SessionImage> answer;
+  engine.snapshot(salt, ids, answer.callback());
+  return answer.wait();
 }
 
 int64_t put(Engine& engine, const std::string& salt, SessionImage image) {
-  std::promise<int64_t> promise;
-  engine.restore(salt, std::move(image), [&](int64_t positions, const Error* error) {
-    if (error != nullptr) {
-      promise.set_exception(std::make_exception_ptr(*error));
-    } else {
-      promise.set_value(positions);
-    }
-  });
-  return promise.get_future().get();
+  EngineAnswer<int64_t> answer;
+  engine.restore(salt, std::move(image), answer.callback());
+  return answer.wait();
 }
 
 std::string refusal(const auto& call) {

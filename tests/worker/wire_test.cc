@@ -96,6 +96,21 @@ TEST(Wire, RequestIdHasALongest) {
   EXPECT_THROW((void)to_open_request(open, kLimits), Error);
 }
 
+TEST(Wire, CacheSaltHasALongest) {
+  v1::Open open;
+  open.set_request_id("a");
+  open.set_cache_salt(std::string(1024, 's'));
+  EXPECT_EQ(to_open_request(open, kLimits).cache_salt.size(), 1024u);
+  open.set_cache_salt(std::string(1025, 's'));
+  try {
+    (void)to_open_request(open, kLimits);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    EXPECT_THAT(error.what(), HasSubstr("open.cache_salt: 1025 bytes; accepted: at most 1024"));
+  }
+}
+
 TEST(Wire, PromptLongerThanTheContextIsResourceExhausted) {
   v1::Open open;
   open.set_request_id("a");
