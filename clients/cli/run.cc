@@ -8,6 +8,7 @@
 #include <functional>
 #include <iterator>
 #include <memory>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -31,14 +32,27 @@ using std::chrono::milliseconds;
 constexpr milliseconds kFailureWait{200};  // from a stream's end to the exit of the process that broke it
 constexpr std::chrono::seconds kPlanLimit{5};
 
-// Cancels the call when a signal comes, one of our servers ends, or nobody reads stdout any more. Owns
-// signal_fd's reading and the servers' polling until it is destroyed.
+// Cancels the call that is under way, and those to come, when a signal comes, one of our servers ends, or
+// nobody reads stdout any more. Owns signal_fd's reading and the servers' polling until it is destroyed.
 class Watcher {
  public:
-  Watcher(int signal_fd, LocalServers* servers, grpc::ClientContext& context)
+  // One call, under way until it is destroyed; one at a time.
+  class Call {
+   public:
+    explicit Call(Watcher& watcher) : watcher_(watcher) { watcher_.begin(&context); }
+    ~Call() { watcher_.begin(nullptr); }
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+
+    grpc::ClientContext context;
+
+   private:
+    Watcher& watcher_;
+  };
+
+  Watcher(int signal_fd, LocalServers* servers)
       : signal_fd_(signal_fd),
         servers_(servers),
-        context_(context),
         end_fd_(eventfd(0, EFD_CLOEXEC)),
         cancelled_fd_(eventfd(0, EFD_CLOEXEC)),
         thread_([this] { watch(); }) {}
@@ -75,19 +89,28 @@ class Watcher {
       stdout_closed_ = entries[2].revents != 0;
       const bool server_ended = signal == SIGCHLD && servers_ != nullptr && servers_->failure();
       if (signal_ == 0 && !stdout_closed_ && !server_ended) continue;
-      context_.TryCancel();
       eventfd_write(cancelled_fd_, 1);
+      const std::lock_guard lock(mutex_);
+      cancelled_ = true;
+      if (under_way_ != nullptr) under_way_->TryCancel();
       return;
     }
+  }
+  void begin(grpc::ClientContext* call) {
+    const std::lock_guard lock(mutex_);
+    under_way_ = call;
+    if (cancelled_ && call != nullptr) call->TryCancel();
   }
 
   const int signal_fd_;
   LocalServers* const servers_;
-  grpc::ClientContext& context_;
   const int end_fd_;
   const int cancelled_fd_;
   int signal_ = 0;
   bool stdout_closed_ = false;
+  std::mutex mutex_;  // guards what follows
+  bool cancelled_ = false;
+  grpc::ClientContext* under_way_ = nullptr;
   std::thread thread_;  // last: it uses the others
 };
 
@@ -99,10 +122,10 @@ struct Generated {
 };
 
 // Reads the stream to its end; `on_text` gets the text as it comes.
-grpc::Status read_stream(v1::Generation::Stub& stub, grpc::ClientContext& context,
-                         const v1::GenerateRequest& request,
+grpc::Status read_stream(v1::Generation::Stub& stub, Watcher& watcher, const v1::GenerateRequest& request,
                          const std::function<void(const std::string&)>& on_text, Generated& generated) {
-  const auto reader = stub.Generate(&context, request);
+  Watcher::Call call(watcher);
+  const auto reader = stub.Generate(&call.context, request);
   v1::GenerateReply reply;
   try {
     while (reader->Read(&reply)) {
@@ -114,7 +137,7 @@ grpc::Status read_stream(v1::Generation::Stub& stub, grpc::ClientContext& contex
       on_text(reply.piece().text());
     }
   } catch (const Error&) {
-    context.TryCancel();
+    call.context.TryCancel();
     reader->Finish();
     throw;
   }
@@ -178,11 +201,11 @@ Error reason_of(const grpc::Status& status, LocalServers* servers) {
                invalid ? with_flag(describe(status)) : describe(status));
 }
 
-std::string plan_of(v1::Generation::Stub& stub) {
-  grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + kPlanLimit);
+std::string plan_of(v1::Generation::Stub& stub, Watcher& watcher) {
+  Watcher::Call call(watcher);
+  call.context.set_deadline(std::chrono::system_clock::now() + kPlanLimit);
   v1::GetModelInfoReply model;
-  const grpc::Status status = stub.GetModel(&context, {}, &model);
+  const grpc::Status status = stub.GetModel(&call.context, {}, &model);
   if (!status.ok()) throw Error(ErrorCode::unavailable, "the server's plan: " + describe(status));
   return model.plan_json();
 }
@@ -194,18 +217,23 @@ void tell_notes(const std::string& plan_json) {
 }
 
 // The request goes on from what the file holds, when there is one.
-void continue_session(v1::Generation::Stub& stub, const std::string& path, v1::GenerateRequest& request) {
-  const std::optional<v1::RestoreReply> restored = restore_session(stub, path);
+void continue_session(v1::Generation::Stub& stub, Watcher& watcher, const std::string& path,
+                      v1::GenerateRequest& request) {
+  std::optional<v1::RestoreReply> restored;
+  {
+    Watcher::Call call(watcher);
+    restored = restore_session(stub, call.context, path);
+  }
   if (!restored) return;
   v1::TokenIds prompt;
   *prompt.mutable_ids() = restored->ids();
   if (request.has_text()) {
-    grpc::ClientContext context;
+    Watcher::Call call(watcher);
     v1::TokenizeRequest tokenize;
     tokenize.set_text(request.text());
     tokenize.set_add_special(false);
     v1::TokenizeReply tokenized;
-    const grpc::Status status = stub.Tokenize(&context, tokenize, &tokenized);
+    const grpc::Status status = stub.Tokenize(&call.context, tokenize, &tokenized);
     if (!status.ok()) throw Error(ErrorCode::unavailable, describe(status));
     prompt.mutable_ids()->MergeFrom(tokenized.ids());
   } else {
@@ -215,13 +243,14 @@ void continue_session(v1::Generation::Stub& stub, const std::string& path, v1::G
   request.set_cache_salt(restored->cache_salt());
 }
 
-void keep_session(v1::Generation::Stub& stub, const std::string& path, const v1::GenerateRequest& request,
-                  const Generated& generated) {
+void keep_session(v1::Generation::Stub& stub, Watcher& watcher, const std::string& path,
+                  const v1::GenerateRequest& request, const Generated& generated) {
   v1::SnapshotRequest snapshot;
   *snapshot.mutable_ids() = generated.prompt.prompt_ids();
   snapshot.mutable_ids()->Add(generated.ids.begin(), generated.ids.end());
   snapshot.set_cache_salt(request.cache_salt());
-  save_session(stub, path, snapshot);
+  Watcher::Call call(watcher);
+  save_session(stub, call.context, path, snapshot);
 }
 
 int run(const CLI::App& command, const RunOptions& options) {
@@ -236,10 +265,7 @@ int run(const CLI::App& command, const RunOptions& options) {
     if (signal != 0) return kSignalExitBase + signal;
   }
   const auto stub = v1::Generation::NewStub(connect(servers ? servers->address() : options.address));
-  if (!engine_arguments(command).empty()) tell_notes(plan_of(*stub));
-  if (!options.session.empty()) continue_session(*stub, options.session, request);
-  grpc::ClientContext context;
-  Watcher watcher(signal_fd, servers.get(), context);
+  Watcher watcher(signal_fd, servers.get());
   const auto write = [&](const std::string& text) { print(text, watcher.cancelled_fd()); };
   const auto on_text = [&](const std::string& text) {
     if (!options.json) write(text);
@@ -248,9 +274,13 @@ int run(const CLI::App& command, const RunOptions& options) {
   grpc::Status status;
   std::optional<Error> failure;
   try {
-    status = read_stream(*stub, context, request, on_text, generated);
-    if (status.ok() && !options.session.empty()) keep_session(*stub, options.session, request, generated);
-    if (status.ok()) write(options.json ? to_text(document(generated, plan_of(*stub))) + "\n" : "\n");
+    if (!engine_arguments(command).empty()) tell_notes(plan_of(*stub, watcher));
+    const bool keep = !options.session.empty();
+    if (keep) continue_session(*stub, watcher, options.session, request);
+    status = read_stream(*stub, watcher, request, on_text, generated);
+    if (status.ok() && keep) keep_session(*stub, watcher, options.session, request, generated);
+    if (status.ok())
+      write(options.json ? to_text(document(generated, plan_of(*stub, watcher))) + "\n" : "\n");
   } catch (const Error& error) {
     failure = error;
   }

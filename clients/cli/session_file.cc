@@ -28,10 +28,23 @@ Error refused(const std::string& path, const grpc::Status& status) {
   return Error(ErrorCode::unavailable, "--session " + path + ": " + describe(status));
 }
 
-// A file beside `path` that takes its place, or goes when it was not to.
+// What a link, or a link to one, leads to; the path itself when it is none. There need be nothing.
+std::string target_of(const std::string& path) {
+  constexpr int kMostLinks = 40;  // as Linux follows
+  std::filesystem::path target = path;
+  std::error_code error;
+  for (int links = 0; std::filesystem::is_symlink(target, error); ++links) {
+    if (links == kMostLinks) fail(path, "cannot follow it", ELOOP);
+    target = target.parent_path() / std::filesystem::read_symlink(target, error);
+    if (error) fail(path, "cannot follow it", error.value());
+  }
+  return target;
+}
+
+// A file beside `path`, or beside what it links to, that takes its place, or goes when it was not to.
 class Replacement {
  public:
-  explicit Replacement(const std::string& path) : path_(path), temporary_(path + ".XXXXXX") {
+  explicit Replacement(const std::string& path) : path_(target_of(path)), temporary_(path_ + ".XXXXXX") {
     fd_ = mkostemp(temporary_.data(), O_CLOEXEC);
     if (fd_ < 0) fail(path_, "cannot write beside it", errno);
   }
@@ -73,11 +86,11 @@ void check_session_path(const std::string& path) {
   const Replacement trial(path);
 }
 
-std::optional<v1::RestoreReply> restore_session(v1::Generation::Stub& stub, const std::string& path) {
+std::optional<v1::RestoreReply> restore_session(v1::Generation::Stub& stub, grpc::ClientContext& context,
+                                                const std::string& path) {
   if (!std::filesystem::exists(path)) return std::nullopt;
   std::ifstream file(path, std::ios::binary);
   if (!file) fail(path, "cannot read", errno);
-  grpc::ClientContext context;
   v1::RestoreReply reply;
   const auto writer = stub.Restore(&context, &reply);
   v1::SessionPart part;
@@ -97,9 +110,9 @@ std::optional<v1::RestoreReply> restore_session(v1::Generation::Stub& stub, cons
   return reply;
 }
 
-void save_session(v1::Generation::Stub& stub, const std::string& path, const v1::SnapshotRequest& request) {
+void save_session(v1::Generation::Stub& stub, grpc::ClientContext& context, const std::string& path,
+                  const v1::SnapshotRequest& request) {
   Replacement file(path);
-  grpc::ClientContext context;
   const auto reader = stub.Snapshot(&context, request);
   v1::SessionPart part;
   try {

@@ -13,6 +13,15 @@ namespace {
 
 constexpr double kMaxGraceSeconds = 86'400;
 
+// As browsers write it; anything else would never be met.
+bool is_origin(const std::string& text) {
+  if (text == "*") return true;
+  const size_t scheme = text.find("://");
+  if (scheme == std::string::npos || scheme == 0) return false;
+  const std::string host = text.substr(scheme + 3);
+  return !host.empty() && host.find_first_of("/?#@ *") == std::string::npos;
+}
+
 }  // namespace
 
 CLI::Option* add_address_flag(CLI::App& app, const std::string& flag, const std::string& description,
@@ -60,23 +69,29 @@ void add_service_flags(CLI::App& app, ServiceOptions& options) {
 }
 
 void add_http_flags(CLI::App& app, HttpOptions& options) {
-  app.add_option_function<std::string>(
-         "--http",
-         [&options](const std::string& text) {
-           try {
-             options.listen = parse_address(text);
-           } catch (const std::invalid_argument& error) {
-             throw CLI::ValidationError("--http", error.what());
-           }
-         },
-         "serve OpenAI's HTTP API there too: unix:/path or host:port")
-      ->type_name("ADDR");
+  CLI::Option* http = app.add_option_function<std::string>(
+      "--http",
+      [&options](const std::string& text) {
+        try {
+          options.listen = parse_address(text);
+        } catch (const std::invalid_argument& error) {
+          throw CLI::ValidationError("--http", error.what());
+        }
+      },
+      "serve OpenAI's HTTP API there too: unix:/path or host:port");
+  http->type_name("ADDR");
   app.add_option(
          "--http-origin", options.origins,
          "web pages of another machine that may use it, as https://host, or * for all; may be repeated")
       ->type_name("ORIGIN")
       ->expected(1)
-      ->take_all();
+      ->take_all()
+      ->needs(http)
+      ->check([](const std::string& text) {
+        return is_origin(text)
+                   ? ""
+                   : "\"" + text + "\" is not accepted: as https://host or https://host:port, or *";
+      });
 }
 
 std::optional<int> parse_server_flags(CLI::App& app, int argc, const char* const* argv,

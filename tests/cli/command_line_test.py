@@ -120,6 +120,8 @@ class Usage(CommandLineTest):
             (["serve", "--model", LLAMA, "--listen", "0.0.0.0:50051"], "--insecure-listen-anywhere"),
             (["serve", "--model", LLAMA, "--listen", "127.0.0.1:0"], "--listen"),
             (["serve", "--model", LLAMA, "--exit-with-parent"], "--exit-with-parent"),
+            (["serve", "--model", LLAMA, "--http-origin", "https://a"], "--http"),
+            (["serve", "--model", LLAMA, "--http", "127.0.0.1:1", "--http-origin", "https://a/"], "--http-origin"),
             (["tokenize"], "--model"),
             (["tokenize", "--model", LLAMA, "--decode", "--special"], "--special"),
             (["tokenize", "--model", LLAMA, "--decode", "--no-bos"], "--no-bos"),

@@ -10,6 +10,7 @@ import os
 import pathlib
 import pty
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -151,6 +152,33 @@ class Session(RunTest):
         self.check_failure(self.run_ete(*TINY, "--session", self.tmp, "hello"), 2, "--session", "not a regular file")
         missing = os.path.join(self.tmp, "none", "talk")
         self.check_failure(self.run_ete(*TINY, "--session", missing, "hello"), 1, "--session", missing)
+
+    def test_link_stays_one(self):
+        real, path = os.path.join(self.tmp, "real"), os.path.join(self.tmp, "talk")
+        os.symlink("real", path)
+        os.symlink("loop", os.path.join(self.tmp, "loop"))
+        self.json_of(*TINY, "--session", path, "hello", "--max-tokens", "3")
+        first = pathlib.Path(real).read_bytes()
+        self.json_of(*TINY, "--session", path, "you", "--max-tokens", "3")
+        self.assertTrue(os.path.islink(path))
+        self.assertNotEqual(pathlib.Path(real).read_bytes(), first)
+        result = self.run_ete(*TINY, "--session", os.path.join(self.tmp, "loop"), "hello")
+        self.assertEqual(result.returncode, 2)
+        self.assertIn(b"loop: not a regular file", result.stderr)
+
+    def test_signal_while_the_server_does_not_answer(self):
+        path = os.path.join(self.tmp, "talk")
+        pathlib.Path(path).write_bytes(bytes(1000))
+        with socket.socket(socket.AF_UNIX) as silent:
+            silent.bind(os.path.join(self.tmp, "silent"))
+            silent.listen()
+            address = f"unix:{self.tmp}/silent"
+            with self.started("--address", address, "--session", path, "hello") as process:
+                connection, _ = silent.accept()
+                process.send_signal(signal.SIGTERM)
+                process.communicate(timeout=5)
+                self.assertEqual(process.returncode, 128 + signal.SIGTERM)
+                connection.close()
 
     def test_without_a_cache(self):
         path = os.path.join(self.tmp, "talk")

@@ -4,6 +4,8 @@
 namespace ete::front {
 namespace {
 
+constexpr size_t kMostTemplateArguments = 64;
+
 // Text, or a list of parts of text: templates of text models take one string.
 std::string text_of(const RequestJson& content, const std::string& path) {
   if (content.is_string()) return content.get<std::string>();
@@ -92,6 +94,10 @@ ChatPrompt read_chat(JsonFields& fields) {
   if (fields.string("tool_choice").value_or("none") != "none") fields.unsupported("tool_choice");
   if (const RequestJson* more = fields.find("chat_template_kwargs"); more != nullptr) {
     const JsonFields checked(*more, "chat_template_kwargs");
+    if (more->size() > kMostTemplateArguments) {
+      refuse_field("chat_template_kwargs", std::to_string(more->size()) + " names",
+                   "at most " + std::to_string(kMostTemplateArguments));
+    }
     for (const auto& [name, value] : more->items()) {
       if (chat.variables.contains(name)) {
         refuse_field("chat_template_kwargs", "the name " + shown(name), "other names than the request's own");

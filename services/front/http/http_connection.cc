@@ -1,5 +1,6 @@
 #include "services/front/http/http_connection.h"
 
+#include <algorithm>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
@@ -30,6 +31,13 @@ std::string chunk_of(std::string_view bytes) {
 template <typename Message>
 void set_headers(Message& message, const HttpHeaders& headers) {
   for (const auto& [name, value] : headers) message.set(name, value);
+}
+
+// Without chunks as the only coding nobody knows where the body ends and the next request begins.
+bool has_unknown_coding(const http::fields& header) {
+  const auto [first, last] = header.equal_range(http::field::transfer_encoding);
+  return std::any_of(first, last,
+                     [](const auto& field) { return !boost::beast::iequals(field.value(), "chunked"); });
 }
 
 // As OpenAI words an error of the transport.
@@ -128,6 +136,12 @@ void HttpConnection::parse() {
     return refuse(413, "the request's body exceeds " + std::to_string(shared_.limits.body_bytes) + " bytes");
   }
   if (error && error != http::error::need_more) return refuse(400, "no HTTP request: " + error.message());
+  if (parser_->is_header_done() && has_unknown_coding(parser_->get())) {
+    return refuse(501, "a Transfer-Encoding other than chunked is not supported");
+  }
+  if (!parser_->is_done() && in_.size() >= kMostReadAhead) {
+    return refuse(400, "no HTTP request: a line exceeds " + std::to_string(kMostReadAhead) + " bytes");
+  }
   if (!take_body_bytes(parser_->get().body().size())) {
     return refuse(503, "too many requests with large bodies are under way; try again later");
   }

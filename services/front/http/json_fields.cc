@@ -2,6 +2,8 @@
 
 #include <cmath>
 #include <limits>
+#include <utility>
+#include <vector>
 
 #include "services/common/safe_text.h"
 #include "services/front/front_error.h"
@@ -9,26 +11,84 @@
 namespace ete::front {
 namespace {
 
-constexpr int kMaxDepth = 64;
+constexpr size_t kMaxDepth = 64;
 constexpr size_t kMostShown = 64;  // bytes of a value in a message
+
+// nlohmann's own builder looks through all members of an object for each new one: time that grows with the
+// square of what a request holds.
+class RequestBuilder final : public nlohmann::json_sax<RequestJson> {
+ public:
+  RequestJson take() { return std::move(root_); }
+
+  bool null() override { return add(nullptr); }
+  bool boolean(bool value) override { return add(value); }
+  bool number_integer(number_integer_t value) override { return add(value); }
+  bool number_unsigned(number_unsigned_t value) override { return add(value); }
+  bool number_float(number_float_t value, const string_t& /*text*/) override { return add(value); }
+  bool string(string_t& value) override { return add(std::move(value)); }
+  bool binary(binary_t& /*value*/) override { return false; }
+
+  bool start_object(size_t /*size*/) override { return open(RequestJson::object()); }
+  bool key(string_t& name) override {
+    Open& object = open_.back();
+    if (!object.names.insert(name).second) {
+      throw FrontError(FrontErrorCode::invalid_argument,
+                       "the request's JSON has " + shown(name) + " twice in one object");
+    }
+    object.name = std::move(name);
+    return true;
+  }
+  bool end_object() override { return close(); }
+  bool start_array(size_t /*size*/) override { return open(RequestJson::array()); }
+  bool end_array() override { return close(); }
+
+  bool parse_error(size_t /*position*/, const std::string& /*token*/,
+                   const nlohmann::detail::exception& error) override {
+    throw FrontError(FrontErrorCode::invalid_argument,
+                     "the request is no JSON: " + service::safe_text(error.what(), 200));
+  }
+
+ private:
+  struct Open {
+    RequestJson value;
+    std::set<std::string> names;  // of its members, and
+    std::string name;             // the next one's
+  };
+
+  bool open(RequestJson empty) {
+    if (open_.size() >= kMaxDepth) {
+      throw FrontError(FrontErrorCode::invalid_argument,
+                       "the request's JSON is nested more than " + std::to_string(kMaxDepth) + " deep");
+    }
+    open_.push_back({std::move(empty), {}, {}});
+    return true;
+  }
+  bool close() {
+    RequestJson value = std::move(open_.back().value);
+    open_.pop_back();
+    return add(std::move(value));
+  }
+  bool add(RequestJson value) {
+    if (open_.empty()) {
+      root_ = std::move(value);
+    } else if (Open& in = open_.back(); in.value.is_array()) {
+      in.value.push_back(std::move(value));
+    } else {
+      in.value.get_ref<RequestJson::object_t&>().emplace_back(std::move(in.name), std::move(value));
+    }
+    return true;
+  }
+
+  RequestJson root_;
+  std::vector<Open> open_;
+};
 
 }  // namespace
 
 RequestJson parse_request_json(const std::string& bytes) {
-  const auto within_depth = [](int depth, RequestJson::parse_event_t /*event*/, RequestJson& /*parsed*/) {
-    if (depth > kMaxDepth) {
-      throw FrontError(FrontErrorCode::invalid_argument,
-                       "the request's JSON is nested more than " + std::to_string(kMaxDepth) + " deep");
-    }
-    return true;
-  };
-  RequestJson json;
-  try {
-    json = RequestJson::parse(bytes, within_depth);
-  } catch (const RequestJson::exception& error) {
-    throw FrontError(FrontErrorCode::invalid_argument,
-                     "the request is no JSON: " + service::safe_text(error.what(), 200));
-  }
+  RequestBuilder builder;
+  RequestJson::sax_parse(bytes, &builder);
+  RequestJson json = builder.take();
   if (!json.is_object()) {
     throw FrontError(FrontErrorCode::invalid_argument,
                      "the request is " + shown(json) + ", expected a JSON object");
@@ -45,6 +105,13 @@ std::string shown(const RequestJson& value) {
   if (value.is_object()) return "an object";
   if (value.is_array()) return "a list of " + std::to_string(value.size());
   return service::safe_text(value.dump(-1, ' ', true), kMostShown);
+}
+
+double number_of(const RequestJson& value, const std::string& path) {
+  if (!value.is_number() || std::abs(value.get<double>()) > double{std::numeric_limits<float>::max()}) {
+    refuse_field(path, shown(value), "a number");
+  }
+  return value.get<double>();
 }
 
 JsonFields::JsonFields(const RequestJson& value, std::string path) : value_(value), path_(std::move(path)) {
@@ -84,10 +151,7 @@ std::optional<int64_t> JsonFields::integer(const std::string& name, int64_t low,
 std::optional<double> JsonFields::number(const std::string& name) {
   const RequestJson* value = find(name);
   if (value == nullptr) return std::nullopt;
-  if (!value->is_number() || std::abs(value->get<double>()) > double{std::numeric_limits<float>::max()}) {
-    refuse_field(path_of(name), shown(*value), "a number");
-  }
-  return value->get<double>();
+  return number_of(*value, path_of(name));
 }
 
 std::optional<std::string> JsonFields::string(const std::string& name) {

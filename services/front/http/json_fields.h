@@ -12,7 +12,8 @@ namespace ete::front {
 // Keeps the order of members: a template prints them.
 using RequestJson = nlohmann::ordered_json;
 
-// The bytes of a request. FrontError(invalid_argument) when they are no JSON object, or nested too deeply.
+// The bytes of a request, in time linear in them but for a logarithm. FrontError(invalid_argument) when they
+// are no JSON object, nested too deeply, or have a member twice.
 RequestJson parse_request_json(const std::string& bytes);
 
 // Refuses a field's value in the words of every request's validation.
@@ -21,6 +22,9 @@ RequestJson parse_request_json(const std::string& bytes);
 
 // How a value is shown in such a message.
 std::string shown(const RequestJson& value);
+
+// A number that is finite as a float; refused otherwise. path: of the value, for the message.
+double number_of(const RequestJson& value, const std::string& path);
 
 // The members of an untrusted JSON object. Absent and null are the same. Getters throw
 // FrontError(invalid_argument), naming field, value and what would be accepted. What none of them asked for

@@ -28,15 +28,15 @@ v1::TokenIds ids_of(const RequestJson& list, const std::string& path) {
 void read_bias(JsonFields& fields, v1::Sampling& sampling) {
   const RequestJson* bias = fields.find("logit_bias");
   if (bias == nullptr) return;
-  JsonFields values(*bias, fields.path_of("logit_bias"));
+  const JsonFields checked(*bias, fields.path_of("logit_bias"));
   for (const auto& [key, value] : bias->items()) {
     int32_t id = 0;
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
     if (error != std::errc() || end != key.data() + key.size()) {
       refuse_field("logit_bias", "the key " + shown(key), "token ids as keys");
     }
-    if (const auto number = values.number(key))
-      (*sampling.mutable_logit_bias())[id] = static_cast<float>(*number);
+    if (value.is_null()) continue;
+    (*sampling.mutable_logit_bias())[id] = static_cast<float>(number_of(value, checked.path_of(key)));
   }
 }
 

@@ -101,10 +101,12 @@ TEST_F(HttpConnectionTest, HeadHasNoBody) {
 
 TEST_F(HttpConnectionTest, MalformedRequestsAreRefused) {
   start();
-  for (const char* bytes : {"nonsense\r\n\r\n", "GET\r\n\r\n", "GET / HTTP/9.9\r\n\r\n",
-                            "POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
-                            "POST / HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n",
-                            "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"}) {
+  const std::string post = "POST / HTTP/1.1\r\n";
+  for (const std::string& bytes :
+       {std::string("nonsense\r\n\r\n"), std::string("GET\r\n\r\n"), std::string("GET / HTTP/9.9\r\n\r\n"),
+        post + "Content-Length: -1\r\n\r\n", post + "Content-Length: 99999999999999999999\r\n\r\n",
+        post + "Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+        post + "Transfer-Encoding: chunked\r\n\r\n1;" + std::string(100'000, 'x')}) {
     HttpClient client(port());
     client.send(bytes);
     const HttpAnswer answer = client.read();
@@ -114,6 +116,17 @@ TEST_F(HttpConnectionTest, MalformedRequestsAreRefused) {
   }
   HttpClient client(port());
   EXPECT_EQ(client.ask("GET /a HTTP/1.1\r\n\r\n").status, 200);
+}
+
+// Its body's end is not known, so what follows is no request.
+TEST_F(HttpConnectionTest, UnknownTransferEncodingsAreRefused) {
+  start();
+  for (const char* coding : {"gzip", "gzip, chunked", "identity"}) {
+    HttpClient client(port());
+    client.send(std::string("POST / HTTP/1.1\r\nTransfer-Encoding: ") + coding + "\r\n\r\n0\r\n\r\n");
+    EXPECT_EQ(client.read().status, 501) << coding;
+    EXPECT_TRUE(client.ended()) << coding;
+  }
 }
 
 TEST_F(HttpConnectionTest, RandomBytesDoNoHarm) {

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <string>
+
 #include "services/front/front_error.h"
 
 namespace ete::front {
@@ -94,11 +97,25 @@ TEST(OpenAiRequest, RefusalsNameTheField) {
 }
 
 TEST(OpenAiRequest, WhatIsNoJsonObjectIsRefused) {
-  for (const std::string& body : {std::string(), std::string("{"), std::string("[]"),
-                                  std::string("\"\\ud800\""), std::string("{\"prompt\": \"\xff\"}"),
-                                  std::string(100'000, '['), "{\"prompt\":" + std::string(100'000, '[')}) {
+  for (const std::string& body :
+       {std::string(), std::string("{"), std::string("[]"), std::string(R"({"prompt": "x", "prompt": "y"})"),
+        std::string("\"\\ud800\""), std::string("{\"prompt\": \"\xff\"}"), std::string(100'000, '['),
+        "{\"prompt\":" + std::string(100'000, '[')}) {
     EXPECT_EQ(refusal(parse_completion, body).code(), FrontErrorCode::invalid_argument);
   }
+}
+
+// With time that grows with the square of their number, it would be hours.
+TEST(OpenAiRequest, ManyMembersTakeNoTime) {
+  std::string members;
+  for (int i = 0; i < 50'000; ++i) members += (i > 0 ? ",\"" : "\"") + std::to_string(i) + "\":0";
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(refusal(parse_completion, with_prompt(members)).field(), "0");
+  const OpenAiRequest biased = parse_completion(with_prompt(R"("logit_bias": {)" + members + "}"));
+  EXPECT_EQ(biased.settings.sampling().logit_bias_size(), 50'000);
+  const std::string arguments = with_messages(R"("chat_template_kwargs": {)" + members + "}");
+  EXPECT_EQ(refusal(parse_chat_completion, arguments).field(), "chat_template_kwargs");
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
 }
 
 TEST(OpenAiRequest, AConversationForTheTemplate) {
