@@ -54,6 +54,7 @@ func (r Retry) delay(err *Error, attempt int) (time.Duration, bool) {
 	if err.Code != codes.Unavailable {
 		return 0, false
 	}
+	random := rand.New(rand.NewSource(time.Now().UnixNano()))
 	delay := r.Initial
 	for i := 1; i < attempt && delay < r.Maximum; i++ {
 		delay *= 2
@@ -61,7 +62,7 @@ func (r Retry) delay(err *Error, attempt int) (time.Duration, bool) {
 	if delay > r.Maximum {
 		delay = r.Maximum
 	}
-	return time.Duration(float64(delay) * (0.8 + 0.4*rand.Float64())), true
+	return time.Duration(float64(delay) * (0.8 + 0.4*random.Float64())), true
 }
 
 // NewTLS makes a configuration from PEM: root certificates (nil: the system's), the client's own certificate and key (nil:
