@@ -31,7 +31,9 @@ def arguments():
     parser.add_argument("--key", type=pathlib.Path, metavar="FILE", help="and its key")
     parser.add_argument("--server-name", metavar="NAME", help="of the server's certificate [that of the address]")
     parser.add_argument("--token-file", type=pathlib.Path, metavar="FILE", help="holds the bearer token")
-    parser.add_argument("--linger", type=float, default=0, metavar="SECONDS", help="stay connected this long afterwards")
+    parser.add_argument(
+        "--linger", type=float, default=0, metavar="SECONDS", help="stay connected this long afterwards"
+    )
     return parser.parse_args()
 
 
@@ -79,6 +81,11 @@ def show_finish(finish, pieces):
     )
 
 
+def show_error(error):
+    say(f"error code={error.code.name} field={error.field or '-'} {error.message}")
+    return 1
+
+
 def generate(args):
     with ete.Client(args.address, **connection_of(args)) as client:
         try:
@@ -90,6 +97,9 @@ def generate(args):
                     if pieces == args.cancel_after:
                         stream.cancel()
                 show_finish(stream.finish, pieces)
+            return 0
+        except ete.EteError as error:
+            return show_error(error)
         finally:
             time.sleep(args.linger)
 
@@ -105,6 +115,9 @@ async def generate_async(args):
                     if pieces == args.cancel_after:
                         stream.cancel()
                 show_finish(stream.finish, pieces)
+            return 0
+        except ete.EteError as error:
+            return show_error(error)
         finally:
             await asyncio.sleep(args.linger)
 
@@ -112,17 +125,10 @@ async def generate_async(args):
 def main():
     args = arguments()
     try:
-        if args.asyncio:
-            asyncio.run(generate_async(args))
-        else:
-            generate(args)
-    except ete.EteError as error:
-        say(f"error code={error.code.name} field={error.field or '-'} {error.message}")
-        return 1
+        return asyncio.run(generate_async(args)) if args.asyncio else generate(args)
     except (OSError, ValueError) as error:
         say(f"generate: {error}")
         return 2
-    return 0
 
 
 if __name__ == "__main__":

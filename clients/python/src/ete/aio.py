@@ -58,8 +58,8 @@ class Client:
 
 
 class Stream:
-    """The pieces of one generation, for one task. cancel() ends it; so does cancelling that task, or leaving `async with`.
-    Raises EteError; pieces that came before stand."""
+    """The pieces of one generation, for one task. cancel() ends it; so does cancelling that task, or leaving
+    `async with`. Raises EteError; pieces that came before stand."""
 
     def __init__(
         self,

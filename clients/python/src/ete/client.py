@@ -12,7 +12,7 @@ import grpc
 from ete import errors, options, piece
 from ete.v1 import generation_pb2, generation_pb2_grpc
 
-# Told of each new attempt: the error that the last one ended with, its number from 1 on, and the seconds until the next.
+# Told of each new attempt: the error that the last one ended with, its number from 1 on, the seconds until the next.
 OnRetry = Callable[[errors.EteError, int, float], None]
 
 
@@ -62,8 +62,8 @@ class Client:
 
 
 class Stream:
-    """The pieces of one generation, for one thread; cancel() may be called by any. Leaving its `with` cancels what still
-    runs. Raises EteError; pieces that came before stand."""
+    """The pieces of one generation, for one thread; cancel() may be called by any. Leaving its `with` cancels what
+    still runs. Raises EteError; pieces that came before stand."""
 
     def __init__(
         self,

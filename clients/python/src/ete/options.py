@@ -26,8 +26,9 @@ class Tls:
 
 @dataclasses.dataclass(frozen=True)
 class Retry:
-    """Tries again, while nothing has been handed out, when the server is not available, and whenever it says after which
-    delay to come back. Without that the delay doubles from `initial` to `maximum` seconds, each a fifth more or less."""
+    """Tries again, while nothing has been handed out, when the server is not available, and whenever it says after
+    which delay to come back. Without that the delay doubles from `initial` to `maximum` seconds, each a fifth more or
+    less."""
 
     attempts: int = 5
     initial: float = 0.2
@@ -46,7 +47,7 @@ class Retry:
         if error.code != grpc.StatusCode.UNAVAILABLE:
             return None
         # Past 2^30 the maximum has long been reached.
-        return min(self.maximum, self.initial * 2 ** min(attempt - 1, 30)) * random.uniform(0.8, 1.2)
+        return min(self.maximum, self.initial * 2.0 ** min(attempt - 1, 30)) * random.uniform(0.8, 1.2)
 
 
 def target(address: str) -> str:
