@@ -12,16 +12,28 @@ namespace {
 
 using std::chrono::milliseconds;
 
-std::optional<milliseconds> pushback(const grpc::ClientContext& context) {
-  // gRPC's own name for it (gRFC A6). Below 0: do not try again.
-  const auto& trailer = context.GetServerTrailingMetadata();
-  const auto found = trailer.find("grpc-retry-pushback-ms");
-  if (found == trailer.end()) return std::nullopt;
-  const std::string_view text(found->second.data(), found->second.size());
+// Empty: no number, or of more than a day.
+std::optional<milliseconds> parse_milliseconds(std::string_view text) {
+  constexpr milliseconds kMost = std::chrono::hours(24);
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) value = -1;  // as gRFC A6 has it
+  if (error != std::errc() || end != text.data() + text.size() || milliseconds(value) > kMost) {
+    return std::nullopt;
+  }
   return milliseconds(value);
+}
+
+// What the server tells and, before it, what proxies do (gRFC A6): below 0, or no number, is not to try
+// again.
+std::optional<milliseconds> retry_delay(const grpc::ClientContext& context) {
+  const auto& trailer = context.GetServerTrailingMetadata();
+  const auto text = [](grpc::string_ref value) { return std::string_view(value.data(), value.size()); };
+  if (const auto found = trailer.find("grpc-retry-pushback-ms"); found != trailer.end()) {
+    return parse_milliseconds(text(found->second)).value_or(milliseconds(-1));
+  }
+  const auto found = trailer.find("retry-after-ms");
+  const auto delay = found == trailer.end() ? std::nullopt : parse_milliseconds(text(found->second));
+  return delay && delay->count() >= 0 ? delay : std::nullopt;
 }
 
 // After attempt 1, 2, ... ended with `error`; empty: it stands.
@@ -91,7 +103,7 @@ void Stream::Impl::start() {
 void Stream::Impl::end() {
   const grpc::Status status = reader_->Finish();
   reader_.reset();
-  if (!status.ok()) throw Error(status.error_code(), status.error_message(), pushback(*context_));
+  if (!status.ok()) throw Error(status.error_code(), status.error_message(), retry_delay(*context_));
 }
 
 void Stream::Impl::try_again(const Error& error) {

@@ -25,6 +25,7 @@ TIMEOUT = 120
 PROMPT = "Once upon a time"
 SEED, TOKENS = 7, 40
 README_TOKENS = 32
+AFTER, PUSHBACK = "retry-after-ms", "grpc-retry-pushback-ms"
 LONG = ["--seed", "7", "--max-tokens", "3000"]  # minutes
 
 
@@ -167,28 +168,37 @@ class Conformance:
         self.assertTrue(0.159 <= first <= 0.241 and 0.319 <= second <= 0.481, (first, second))
 
     def test_tries_again_when_the_server_says(self):
-        for code in ("UNAVAILABLE", "RESOURCE_EXHAUSTED"):
+        for code, metadata in (("RESOURCE_EXHAUSTED", AFTER), ("UNAVAILABLE", AFTER), ("UNAVAILABLE", PUSHBACK)):
             begin = time.monotonic()
-            done = self.run_example(self.world.gateway.plain, f"!fail 2 {code} 350 {self.id()}")
+            done = self.run_example(self.world.gateway.plain, f"!fail 2 {code} {metadata}=350 {self.id()}")
             self.assert_text(done, b"recovered")
             self.assertEqual(self.delays(done), [0.35, 0.35])
             self.assertGreater(time.monotonic() - begin, 0.7)
 
     def test_does_not_try_again_in_vain(self):
-        for code, pushback in (
-            ("UNAVAILABLE", -1),
-            ("UNAVAILABLE", "soon"),
-            ("RESOURCE_EXHAUSTED", "-"),
-            ("INTERNAL", "-"),
+        for failure in (
+            f"UNAVAILABLE {PUSHBACK}=-1",
+            f"UNAVAILABLE {PUSHBACK}=soon",
+            "RESOURCE_EXHAUSTED -",
+            f"RESOURCE_EXHAUSTED {AFTER}=-1",
+            f"RESOURCE_EXHAUSTED {AFTER}=99999999",
+            "INTERNAL -",
         ):
-            done = self.run_example(self.world.gateway.plain, f"!fail 1 {code} {pushback} {self.id()}")
-            self.assert_error(done, code)
+            done = self.run_example(self.world.gateway.plain, f"!fail 1 {failure} {self.id()}")
+            self.assert_error(done, failure.split()[0])
             self.assertEqual(self.delays(done), [])
-        done = self.run_example(self.world.gateway.plain, f"!fail 9 UNAVAILABLE 20 {self.id()}", "--attempts", 3)
+
+    def test_gives_up(self):
+        done = self.run_example(
+            self.world.gateway.plain, f"!fail 9 UNAVAILABLE {AFTER}=20 {self.id()}", "--attempts", 3
+        )
         self.assert_error(done, "UNAVAILABLE")
         self.assertEqual(len(self.delays(done)), 2)
-        done = self.run_example(self.world.gateway.plain, f"!fail 9 UNAVAILABLE 60000 {self.id()}", "--deadline", 20)
+        done = self.run_example(
+            self.world.gateway.plain, f"!fail 9 UNAVAILABLE {AFTER}=60000 {self.id()}", "--deadline", 20
+        )
         self.assert_error(done, "UNAVAILABLE")
+        self.assertEqual(self.delays(done), [])
 
     def test_text_that_was_handed_out_is_not_repeated(self):
         done = self.run_example(self.world.gateway.plain, "!break")

@@ -1,7 +1,7 @@
 """What stands between clients and the live server: TLS, certificates and tokens, and failures on request.
 
-Prompts that begin with "!" are answered here: "!echo TEXT" by TEXT, a piece a character; "!fail TIMES CODE PUSHBACK
-NAME" TIMES times by CODE with that retry delay in ms ("-": without one), then by "recovered"; "!break" by pieces and
+Prompts that begin with "!" are answered here: "!echo TEXT" by TEXT, a piece a character; "!fail TIMES CODE METADATA
+NAME" TIMES times by CODE with that trailing metadata, KEY=VALUE ("-": none), then by "recovered"; "!break" by pieces and
 UNAVAILABLE.
 """
 
@@ -56,13 +56,13 @@ class Service(generation_pb2_grpc.GenerationServicer):
         yield generation_pb2.GenerateReply(finish=finish)
 
     def _fail(self, arguments, context):
-        times, code, pushback, _ = arguments.split()
+        times, code, metadata, _ = arguments.split()
         with self._lock:
             self._failed[arguments] += 1
             if self._failed[arguments] > int(times):
                 return
-        if pushback != "-":
-            context.set_trailing_metadata((("grpc-retry-pushback-ms", pushback),))
+        if metadata != "-":
+            context.set_trailing_metadata((tuple(metadata.split("=")),))
         context.abort(grpc.StatusCode[code], "as you asked")
 
 

@@ -43,8 +43,13 @@ func CodeName(code codes.Code) string {
 	return strconv.Itoa(int(code))
 }
 
-// gRPC's own name for it (gRFC A6). Milliseconds; below 0: do not try again.
-const pushback = "grpc-retry-pushback-ms"
+const (
+	// Milliseconds, told by the server.
+	retryAfter = "retry-after-ms"
+	// What proxies tell (gRFC A6); below 0, or no number: do not try again.
+	pushback = "grpc-retry-pushback-ms"
+	day      = 24 * time.Hour
+)
 
 var field = regexp.MustCompile(`^([a-z][a-z0-9_]*(?:\[\d+\])?(?:\.[a-z][a-z0-9_]*(?:\[\d+\])?)*): `)
 
@@ -54,13 +59,29 @@ func newError(err error, trailer metadata.MD) *Error {
 	if match := field.FindStringSubmatch(e.Message); match != nil && e.Code == codes.InvalidArgument {
 		e.Field = match[1]
 	}
-	if values := trailer.Get(pushback); len(values) > 0 {
-		milliseconds, err := strconv.ParseInt(values[0], 10, 32)
-		if err != nil {
-			milliseconds = -1 // as gRFC A6 has it
-		}
-		delay := time.Duration(milliseconds) * time.Millisecond
-		e.RetryDelay = &delay
-	}
+	e.RetryDelay = retryDelay(trailer)
 	return e
+}
+
+func retryDelay(trailer metadata.MD) *time.Duration {
+	if values := trailer.Get(pushback); len(values) > 0 {
+		delay, ok := milliseconds(values[0])
+		if !ok {
+			delay = -1
+		}
+		return &delay
+	}
+	if values := trailer.Get(retryAfter); len(values) > 0 {
+		if delay, ok := milliseconds(values[0]); ok && delay >= 0 {
+			return &delay
+		}
+	}
+	return nil
+}
+
+// false: no number, or of more than a day.
+func milliseconds(text string) (time.Duration, bool) {
+	number, err := strconv.ParseInt(text, 10, 32)
+	delay := time.Duration(number) * time.Millisecond
+	return delay, err == nil && delay <= day
 }

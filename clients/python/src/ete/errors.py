@@ -8,8 +8,11 @@ from typing import Any, Optional, Type
 import grpc
 
 _FIELD = re.compile(r"([a-z][a-z0-9_]*(?:\[\d+\])?(?:\.[a-z][a-z0-9_]*(?:\[\d+\])?)*): ")
-# gRPC's own name for it (gRFC A6). Milliseconds; below 0: do not try again.
+# Milliseconds, told by the server.
+_RETRY_AFTER = "retry-after-ms"
+# What proxies tell (gRFC A6); below 0, or no number: do not try again.
 _PUSHBACK = "grpc-retry-pushback-ms"
+_DAY = 24 * 60 * 60 * 1000
 
 
 class EteError(Exception):
@@ -71,14 +74,22 @@ def make_error(code: grpc.StatusCode, message: str, retry_delay: Optional[float]
 
 def from_rpc_error(error: Any) -> EteError:
     """Of a grpc.RpcError as calls raise it."""
-    return make_error(error.code(), error.details() or "", _pushback(error.trailing_metadata()))
+    return make_error(error.code(), error.details() or "", _retry_delay(error.trailing_metadata()))
 
 
-def _pushback(metadata: Any) -> Optional[float]:
-    for key, value in metadata or ():
-        if key == _PUSHBACK:
-            try:
-                return int(value) / 1000
-            except ValueError:
-                return -1.0  # as gRFC A6 has it
-    return None
+def _retry_delay(metadata: Any) -> Optional[float]:
+    told = dict(metadata or ())
+    if _PUSHBACK in told:
+        value = _milliseconds(told[_PUSHBACK])
+        return -1.0 if value is None else value / 1000
+    value = _milliseconds(told.get(_RETRY_AFTER, ""))
+    return value / 1000 if value is not None and value >= 0 else None
+
+
+def _milliseconds(text: str) -> Optional[int]:
+    """None: no number, or of more than a day."""
+    try:
+        value = int(text)
+    except ValueError:
+        return None
+    return value if value <= _DAY else None

@@ -9,9 +9,12 @@ module Ete
   class Error < StandardError
     NAMES = GRPC::Core::StatusCodes.constants.to_h { |name| [GRPC::Core::StatusCodes.const_get(name), name.to_s] }.freeze
     FIELD = /\A([a-z][a-z0-9_]*(?:\[\d+\])?(?:\.[a-z][a-z0-9_]*(?:\[\d+\])?)*): /.freeze
-    # gRPC's own name for it (gRFC A6). Milliseconds; below 0: do not try again.
+    # Milliseconds, told by the server.
+    RETRY_AFTER = "retry-after-ms"
+    # What proxies tell (gRFC A6); below 0, or no number: do not try again.
     PUSHBACK = "grpc-retry-pushback-ms"
-    private_constant :NAMES, :FIELD, :PUSHBACK
+    DAY = 24 * 60 * 60 * 1000
+    private_constant :NAMES, :FIELD, :RETRY_AFTER, :PUSHBACK, :DAY
 
     attr_reader :code, :description, :field, :retry_delay
 
@@ -25,9 +28,21 @@ module Ete
 
     # Of a GRPC::BadStatus.
     def self.from(status)
-      pushback = status.metadata[PUSHBACK]
-      delay = (Integer(pushback, 10, exception: false) || -1000) / 1000.0 if pushback # as gRFC A6 has it
-      new(status.code, status.details.to_s, delay)
+      new(status.code, status.details.to_s, retry_delay(status.metadata))
     end
+
+    def self.retry_delay(metadata)
+      return (milliseconds(metadata[PUSHBACK]) || -1) / 1000.0 if metadata.key?(PUSHBACK)
+
+      value = milliseconds(metadata[RETRY_AFTER])
+      value / 1000.0 if value && value >= 0
+    end
+
+    # nil: no number, or of more than a day.
+    def self.milliseconds(text)
+      value = Integer(text, 10, exception: false) if text
+      value if value && value <= DAY
+    end
+    private_class_method :retry_delay, :milliseconds
   end
 end

@@ -12,9 +12,13 @@ import java.util.regex.Pattern;
 public final class EteException extends RuntimeException {
   private static final long serialVersionUID = 1;
 
-  // gRPC's own name for it (gRFC A6). Milliseconds; below 0: do not try again.
+  // Milliseconds, told by the server.
+  private static final Metadata.Key<String> RETRY_AFTER =
+      Metadata.Key.of("retry-after-ms", Metadata.ASCII_STRING_MARSHALLER);
+  // What proxies tell (gRFC A6); below 0, or no number: do not try again.
   private static final Metadata.Key<String> PUSHBACK =
       Metadata.Key.of("grpc-retry-pushback-ms", Metadata.ASCII_STRING_MARSHALLER);
+  private static final Duration DAY = Duration.ofDays(1);
   private static final Pattern FIELD =
       Pattern.compile("([a-z][a-z0-9_]*(?:\\[\\d+\\])?(?:\\.[a-z][a-z0-9_]*(?:\\[\\d+\\])?)*): ");
 
@@ -24,7 +28,7 @@ public final class EteException extends RuntimeException {
   private final Duration retryDelay;
 
   EteException(StatusRuntimeException error) {
-    this(error.getStatus(), pushback(error.getTrailers()), error);
+    this(error.getStatus(), retryDelay(error.getTrailers()), error);
   }
 
   EteException(Status status, Duration retryDelay, Throwable cause) {
@@ -61,15 +65,24 @@ public final class EteException extends RuntimeException {
     return status.getCause() == null ? text : text + " (" + status.getCause().getMessage() + ")";
   }
 
-  private static Duration pushback(Metadata trailers) {
-    String value = trailers == null ? null : trailers.get(PUSHBACK);
-    if (value == null) {
+  private static Duration retryDelay(Metadata trailers) {
+    if (trailers == null) {
       return null;
     }
+    if (trailers.containsKey(PUSHBACK)) {
+      return milliseconds(trailers.get(PUSHBACK)).orElse(Duration.ofMillis(-1));
+    }
+    return milliseconds(trailers.get(RETRY_AFTER)).filter(delay -> !delay.isNegative()).orElse(null);
+  }
+
+  // Empty: no number, or of more than a day.
+  private static Optional<Duration> milliseconds(String text) {
     try {
-      return Duration.ofMillis(Integer.parseInt(value));
+      return text == null
+          ? Optional.empty()
+          : Optional.of(Duration.ofMillis(Integer.parseInt(text))).filter(delay -> delay.compareTo(DAY) <= 0);
     } catch (NumberFormatException error) {
-      return Duration.ofMillis(-1); // as gRFC A6 has it
+      return Optional.empty();
     }
   }
 }
