@@ -21,8 +21,8 @@ for option in "$@"; do
         golang-go golang-google-grpc-dev golang-github-golang-protobuf-1-5-dev golang-google-protobuf-dev
         protoc-gen-go-1-5 protoc-gen-go-grpc
         ruby ruby-grpc
-        openjdk-17-jdk-headless protobuf-compiler-grpc-java-plugin libgrpc-java libprotobuf-java libnetty-java libguava-java
-        libopencensus-java libperfmark-java libgoogle-common-protos-java libgeronimo-annotation-1.3-spec-java
+        openjdk-17-jdk-headless protobuf-compiler-grpc-java-plugin libgrpc-java libprotobuf-java libnetty-java libnetty-tcnative-java
+        libguava-java libopencensus-java libperfmark-java libgoogle-common-protos-java libgeronimo-annotation-1.3-spec-java
       )
       ;;
     *)

@@ -8,7 +8,7 @@ out=$(mkdir -p "$1" && cd "$1" && pwd)
 jars=(grpc-api grpc-core grpc-context grpc-netty grpc-protobuf grpc-protobuf-lite grpc-stub protobuf guava perfmark-api
   opencensus-api proto-google-common-protos geronimo-annotation-1.3-spec
   netty-buffer netty-codec netty-codec-http netty-codec-http2 netty-common netty-handler netty-handler-proxy netty-resolver
-  netty-transport netty-transport-native-unix-common)
+  netty-tcnative netty-transport netty-transport-native-unix-common)
 classpath=$out/classes
 for jar in "${jars[@]}"; do
   if [[ ! -e /usr/share/java/$jar.jar ]]; then
@@ -19,7 +19,10 @@ for jar in "${jars[@]}"; do
 done
 printf '%s' "$classpath" >"$out/classpath"
 
-mkdir -p "$out/gen" "$out/classes"
+mkdir -p "$out/gen" "$out/classes/META-INF/native"
+# TLS with HTTP/2 goes by OpenSSL: Debian's Netty is built without the JDK's ALPN, and looks for its native library by another
+# name than Debian gives it.
+cp /usr/lib/*/jni/libnetty-tcnative.so "$out/classes/META-INF/native/libnetty_tcnative.so"
 protoc -I "$here/../../proto" --plugin=protoc-gen-grpc="$(command -v grpc_java_plugin)" \
   --java_out="$out/gen" --grpc_out=@generated=omit:"$out/gen" ete/v1/session.proto ete/v1/generation.proto
 find "$out/gen" "$here/src" "$here/examples" -name '*.java' >"$out/sources"

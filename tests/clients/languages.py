@@ -77,7 +77,7 @@ def languages(clients):
         Language(
             "java",
             ("protoc", "grpc_java_plugin", "javac", "java"),
-            (("test", "-e", "/usr/share/java/grpc-netty.jar"),),
+            (("test", "-e", "/usr/share/java/grpc-netty.jar"), ("test", "-e", "/usr/share/java/netty-tcnative.jar")),
             "java",
             "Readme.java",
             lambda folder: java(folder, "Generate"),

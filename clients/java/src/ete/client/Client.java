@@ -9,7 +9,6 @@ import io.grpc.netty.GrpcSslContexts;
 import io.grpc.netty.NettyChannelBuilder;
 import io.grpc.stub.MetadataUtils;
 import io.netty.handler.ssl.SslContextBuilder;
-import io.netty.handler.ssl.SslProvider;
 import java.io.ByteArrayInputStream;
 import java.time.Duration;
 import javax.net.ssl.SSLException;
@@ -88,7 +87,7 @@ public final class Client implements AutoCloseable {
     if (options.tls.serverName() != null) {
       builder.overrideAuthority(options.tls.serverName());
     }
-    SslContextBuilder tls = GrpcSslContexts.configure(SslContextBuilder.forClient(), SslProvider.JDK);
+    SslContextBuilder tls = GrpcSslContexts.forClient();
     if (options.tls.rootCertificates() != null) {
       tls.trustManager(new ByteArrayInputStream(options.tls.rootCertificates()));
     }
