@@ -104,7 +104,7 @@ class Conformance:
         return [float(delay) for delay in re.findall(r"(?m)^retry attempt=\d+ delay=([\d.]+) ", done.stderr.decode())]
 
     def no_session(self):
-        live_server.wait_until(lambda: self.world.server.sessions() == 0, 5, "the server has no session")
+        live_server.wait_until(lambda: self.world.server.sessions() == 0, 20, "the server has no session")
 
     def test_text_is_that_of_ete_run_and_comes_in_pieces(self):
         process = self.start_example("--seed", SEED, "--max-tokens", TOKENS)
