@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs what the build needs on Debian 12, and only what is missing. With --ci also what the checks need.
+# Installs what the build needs on Debian 12, and only what is missing. With --ci also what the checks need, with --clients
+# what the clients of every language and their test need.
 set -euo pipefail
 
 packages=(
@@ -10,9 +11,26 @@ packages=(
   nlohmann-json3-dev libspdlog-dev libcli11-dev
   libgtest-dev libgmock-dev libbenchmark-dev
 )
-if [[ "${1:-}" == "--ci" ]]; then
-  packages+=(git clang clang-format clang-tidy libclang-rt-14-dev)
-fi
+for option in "$@"; do
+  case $option in
+    --ci) packages+=(git clang clang-format clang-tidy libclang-rt-14-dev) ;;
+    --clients)
+      # Of golang-google-grpc-dev's alternatives only protobuf 1.5 fits the generated messages.
+      packages+=(
+        openssl python3-grpcio python3-protobuf python3-setuptools
+        golang-go golang-google-grpc-dev golang-github-golang-protobuf-1-5-dev golang-google-protobuf-dev
+        protoc-gen-go-1-5 protoc-gen-go-grpc
+        ruby ruby-grpc
+        openjdk-17-jdk-headless protobuf-compiler-grpc-java-plugin libgrpc-java libprotobuf-java libnetty-java libnetty-tcnative-java
+        libguava-java libopencensus-java libperfmark-java libgoogle-common-protos-java libgeronimo-annotation-1.3-spec-java
+      )
+      ;;
+    *)
+      echo "setup.sh: $option is not an option; --ci and --clients are" >&2
+      exit 2
+      ;;
+  esac
+done
 
 missing=()
 for package in "${packages[@]}"; do
