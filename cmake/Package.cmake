@@ -29,7 +29,7 @@ install(DIRECTORY proto/ete DESTINATION ${_shared}/edge-transformer-engine FILES
 
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME edge-transformer-engine)
-set(CPACK_PACKAGE_CONTACT "EdgeTransformerEngine <root@localhost>")
+set(CPACK_PACKAGE_CONTACT "EdgeTransformerEngine <maintainers@localhost>")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "text from language models bigger than a GPU's memory")
 set(CPACK_PACKAGE_DESCRIPTION
     "A worker holds the model and streams its layers through a GPU's memory, or\ncomputes on the CPU; a front tokenizes, samples and serves gRPC and OpenAI's\nHTTP API. The command ete runs both, inspects and quantises models.")

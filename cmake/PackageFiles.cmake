@@ -2,12 +2,12 @@
 set(_source ${CMAKE_CURRENT_LIST_DIR}/..)
 set(_root ${CPACK_TEMPORARY_INSTALL_DIRECTORY})
 foreach(_server worker front)
-  file(INSTALL ${_source}/deploy/systemd/ete-${_server}.service
-       DESTINATION ${_root}/lib/systemd/system)
-  file(INSTALL ${_source}/deploy/systemd/${_server}.conf DESTINATION ${_root}/etc/ete)
+  file(COPY ${_source}/deploy/systemd/ete-${_server}.service DESTINATION ${_root}/lib/systemd/system
+       NO_SOURCE_PERMISSIONS)
+  file(COPY ${_source}/deploy/systemd/${_server}.conf DESTINATION ${_root}/etc/ete NO_SOURCE_PERMISSIONS)
 endforeach()
 set(_doc ${_root}/usr/share/doc/edge-transformer-engine)
-file(INSTALL ${_source}/README.md ${_source}/deploy/debian/copyright DESTINATION ${_doc})
+file(COPY ${_source}/README.md ${_source}/deploy/debian/copyright DESTINATION ${_doc} NO_SOURCE_PERMISSIONS)
 file(WRITE ${_doc}/changelog "edge-transformer-engine (${CPACK_PACKAGE_VERSION}) bookworm; urgency=low
 
   * See the history of the sources.
