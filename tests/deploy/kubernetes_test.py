@@ -52,10 +52,13 @@ class KubernetesTest(unittest.TestCase):
 
     def test_the_schemas_refuse_what_is_wrong(self):
         deployment = self.workloads["ete-front"]
-        for path, value in ((("spec", "replicas"), "two"), (("spec", "replica"), 2), (("spec", "selector"), None)):
+        for field, value in (("replicas", "two"), ("replica", 2), ("selector", None)):
             wrong = json.loads(json.dumps(deployment))
-            wrong[path[0]][path[1]] = value
-            with self.assertRaises(jsonschema.ValidationError):
+            if value is None:
+                del wrong["spec"][field]
+            else:
+                wrong["spec"][field] = value
+            with self.assertRaises(jsonschema.ValidationError, msg=field):
                 validate(wrong)
 
     def test_kustomize_lists_every_file(self):
