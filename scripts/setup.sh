@@ -7,9 +7,8 @@ packages=(
   libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev
   libabsl-dev libc-ares-dev libre2-dev libssl-dev zlib1g-dev
   libsentencepiece-dev libpcre2-dev libutf8proc-dev libboost-dev python3-jinja2
-  python3-yaml python3-jsonschema python3-protobuf
   nlohmann-json3-dev libspdlog-dev libcli11-dev
-  libgtest-dev libgmock-dev libbenchmark-dev
+  libgtest-dev libgmock-dev libbenchmark-dev python3-yaml python3-jsonschema python3-protobuf
 )
 if [[ "${1:-}" == "--ci" ]]; then
   packages+=(git clang clang-format clang-tidy libclang-rt-14-dev)
