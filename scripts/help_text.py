@@ -61,10 +61,11 @@ class Command:
 
 def parse_entry(name, description):
     notes = []
-    excluded = re.search(r" Excludes: ((?:--[\w-]+ ?)+)$", name)
-    if excluded:
-        notes.append("not with " + excluded.group(1).strip())
-        name = name[: excluded.start()]
+    for kind, words in (("Excludes", "not with"), ("Needs", "only with")):
+        others = re.search(rf" {kind}: ((?:--[\w-]+ ?)+)$", name)
+        if others:
+            notes.append(f"{words} {others.group(1).strip()}")
+            name = name[: others.start()]
     if name.endswith(" REQUIRED"):
         notes.append("required")
         name = name.removesuffix(" REQUIRED")

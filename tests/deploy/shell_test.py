@@ -41,12 +41,14 @@ class HelpText(unittest.TestCase):
     def test_reads_both_forms_of_an_entry(self):
         text = "It runs\nUsage: x [OPTIONS]\n\nOptions:\n" \
             "  --decode Excludes: --special --raw\n" + " " * 30 + "turns it round\n" \
-            "  --no-bos Excludes: --decode adds none\n  --kv auto|host              where [auto]\n"
-        decode, no_bos, kv = help_text.parse_help("x", text).options
+            "  --no-bos Excludes: --decode adds none\n  --kv auto|host              where [auto]\n" \
+            "  --key FILE Needs: --cert Excludes: --raw\n" + " " * 30 + "the key\n"
+        decode, no_bos, kv, key = help_text.parse_help("x", text).options
         self.assertEqual((decode.flag, decode.description, decode.notes),
                          ("--decode", "turns it round", ["not with --special --raw"]))
         self.assertEqual((no_bos.flag, no_bos.description, no_bos.notes), ("--no-bos", "adds none", ["not with --decode"]))
         self.assertEqual((kv.value, kv.choices), ("auto|host", ["auto", "host"]))
+        self.assertEqual((key.value, key.notes, key.takes_path), ("FILE", ["not with --raw", "only with --cert"], True))
 
 
 class Completion(unittest.TestCase):
