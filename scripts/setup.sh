@@ -9,6 +9,7 @@ packages=(
   libsentencepiece-dev libpcre2-dev libutf8proc-dev libboost-dev python3-jinja2
   nlohmann-json3-dev libspdlog-dev libcli11-dev
   libgtest-dev libgmock-dev libbenchmark-dev python3-yaml python3-jsonschema python3-protobuf
+  dpkg-dev file
 )
 if [[ "${1:-}" == "--ci" ]]; then
   packages+=(git clang clang-format clang-tidy libclang-rt-14-dev)
