@@ -9,7 +9,8 @@ packages=(
   libabsl-dev libc-ares-dev libre2-dev libssl-dev zlib1g-dev
   libsentencepiece-dev libpcre2-dev libutf8proc-dev libboost-dev python3-jinja2
   nlohmann-json3-dev libspdlog-dev libcli11-dev
-  libgtest-dev libgmock-dev libbenchmark-dev
+  libgtest-dev libgmock-dev libbenchmark-dev python3-yaml python3-jsonschema python3-protobuf
+  dpkg-dev file
 )
 for option in "$@"; do
   case $option in
