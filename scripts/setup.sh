@@ -7,11 +7,12 @@ packages=(
   libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev
   libabsl-dev libc-ares-dev libre2-dev libssl-dev zlib1g-dev
   libsentencepiece-dev libpcre2-dev libutf8proc-dev libboost-dev python3-jinja2
-  nlohmann-json3-dev libspdlog-dev libcli11-dev
+  nlohmann-json3-dev libspdlog-dev libcli11-dev libedit-dev
   libgtest-dev libgmock-dev libbenchmark-dev
 )
 if [[ "${1:-}" == "--ci" ]]; then
-  packages+=(git clang clang-format clang-tidy libclang-rt-14-dev)
+  packages+=(git clang clang-format clang-tidy libclang-rt-14-dev
+             chromium chromium-driver python3-selenium)
 fi
 
 missing=()
