@@ -72,10 +72,12 @@ std::string memory_bars(const Plan& plan, int columns) {
                         {"slots (about)", slots},
                         {"activations", plan.activation_bytes},
                         {"KV cache of all sessions", plan.kv_placement == "device" ? kv : 0},
-                        {"state of all sessions", plan.state_placement == "device" ? state : 0}};
+                        {"state of all sessions", plan.state_placement == "device" ? state : 0},
+                        {"cached prefixes", plan.kv_placement == "device" ? plan.prefix_cache_bytes : 0}};
   const Parts host = {{"weights at home", plan.home_bytes},
                       {"KV cache of all sessions", plan.kv_placement == "host" ? kv : 0},
-                      {"state of all sessions", plan.state_placement == "host" ? state : 0}};
+                      {"state of all sessions", plan.state_placement == "host" ? state : 0},
+                      {"cached prefixes", plan.kv_placement == "host" ? plan.prefix_cache_bytes : 0}};
   return bars("device memory", plan.peak_device_bytes, device, cells) +
          bars("host memory", plan.peak_host_bytes, host, cells);
 }
