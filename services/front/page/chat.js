@@ -121,6 +121,16 @@ export class Chat {
     this.#answer();
   }
 
+  // The last thing said goes back into the field.
+  edit() {
+    if (this.running || this.messages.at(-1)?.role !== "user") return;
+    this.prompt.value = this.messages.pop().content;
+    this.#grow();
+    this.#keep();
+    this.#drawAll();
+    this.prompt.focus();
+  }
+
   #request() {
     const system = this.settings.system.trim();
     const turns = this.messages.map(({ role, content }) => ({ role, content }));
@@ -206,7 +216,8 @@ export class Chat {
   #fail(error) {
     this.#clearExtras();
     const retry = element("button", { type: "button", text: "Try again", onclick: () => this.retry() });
-    this.log.after(element("div", { class: "failure", role: "alert" }, element("p", { text: error.message }), retry));
+    const edit = element("button", { type: "button", text: "Edit the message", onclick: () => this.edit() });
+    this.log.after(element("div", { class: "failure", role: "alert" }, element("p", { text: error.message }), retry, edit));
     this.#follow(true);
   }
 
