@@ -8,13 +8,16 @@ packages=(
   libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev
   libabsl-dev libc-ares-dev libre2-dev libssl-dev zlib1g-dev
   libsentencepiece-dev libpcre2-dev libutf8proc-dev libboost-dev python3-jinja2
-  nlohmann-json3-dev libspdlog-dev libcli11-dev
+  nlohmann-json3-dev libspdlog-dev libcli11-dev libedit-dev
   libgtest-dev libgmock-dev libbenchmark-dev python3-yaml python3-jsonschema python3-protobuf
   dpkg-dev file
 )
 for option in "$@"; do
   case $option in
-    --ci) packages+=(git clang clang-format clang-tidy libclang-rt-14-dev) ;;
+    --ci)
+      packages+=(git clang clang-format clang-tidy libclang-rt-14-dev
+                 chromium chromium-driver python3-selenium)
+      ;;
     --clients)
       # Of golang-google-grpc-dev's alternatives only protobuf 1.5 fits the generated messages.
       packages+=(

@@ -12,6 +12,7 @@
 #include "clients/cli/bench/workload.h"
 #include "clients/cli/command.h"
 #include "clients/cli/output.h"
+#include "clients/cli/progress_bar.h"
 #include "clients/options/command_line.h"
 #include "clients/options/engine_flags.h"
 #include "engine/base/error.h"
@@ -164,6 +165,12 @@ class Bench {
   std::vector<Timeline::Span> spans_;
 };
 
+std::unique_ptr<Engine> load_with_progress(const EngineOptions& options, const EngineTuning& tuning) {
+  ProgressBar bar;
+  const auto draw = [&bar](double fraction, const std::string& what) { bar.draw(fraction, what); };
+  return load_engine(options, draw, tuning);
+}
+
 int bench(BenchOptions options) {
   const int64_t most = *std::max_element(options.sessions.begin(), options.sessions.end());
   if (options.engine.prefix_cache > 0) {
@@ -185,7 +192,7 @@ int bench(BenchOptions options) {
   Timeline timeline;
   EngineTuning tuning;
   tuning.timeline = &timeline;
-  const auto engine = load_engine(options.engine, LoadProgress{}, tuning);
+  const auto engine = load_with_progress(options.engine, tuning);
   report.plan = engine->plan();
   if (!options.json) print(header_text(report));
   Bench bench(options, report, *engine, timeline, plain);

@@ -32,6 +32,7 @@ class ToldAlready : public std::exception {
 };
 
 void add_run_command(CLI::App& app, Action& action);
+void add_chat_command(CLI::App& app, Action& action);
 void add_serve_command(CLI::App& app, Action& action);
 void add_tokenize_command(CLI::App& app, Action& action);
 void add_logits_command(CLI::App& app, Action& action);

@@ -1,9 +1,14 @@
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "clients/cli/command.h"
+#include "clients/cli/memory_bars.h"
 #include "clients/cli/output.h"
 #include "clients/options/engine_flags.h"
 #include "engine/runtime/engine.h"
@@ -12,6 +17,9 @@ namespace ete::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+constexpr int kColumns = 80;  // where stdout is no terminal
+constexpr int kMostColumns = 120;
 
 struct InspectOptions {
   EngineOptions engine;
@@ -83,6 +91,12 @@ Json document(const ModelFiles& model, const Plan& plan) {
           {"plan", Json::parse(plan.to_json())}};
 }
 
+int columns_of_stdout() {
+  winsize size{};
+  const bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return known ? std::min<int>(size.ws_col - 1, kMostColumns) : kColumns;
+}
+
 std::string report(const ModelFiles& model, const Plan& plan) {
   std::string text = "model         " + model.path + "\nname          " + model.config.name +
                      "\narchitecture  " + model.config.architecture + " (family " +
@@ -100,7 +114,8 @@ std::string report(const ModelFiles& model, const Plan& plan) {
   for (const CapabilityEntry& entry : model.capabilities) {
     text += "  " + entry.verdict + ": " + entry.key + " = " + entry.value + "\n";
   }
-  return text + "\nplan\n" + plan.to_text();
+  const std::string bars = memory_bars(plan, columns_of_stdout());
+  return text + "\nplan\n" + plan.to_text() + (bars.empty() ? "" : "\nmemory\n" + bars);
 }
 
 int inspect(const InspectOptions& options) {

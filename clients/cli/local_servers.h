@@ -12,7 +12,7 @@
 
 namespace ete::cli {
 
-// A worker and a front of our own, on Unix sockets that nobody else reaches, for one request. They go with
+// A worker and a front of our own, on Unix sockets that nobody else reaches, for one command. They go with
 // this object, and with this process however it ends. Not thread-safe.
 class LocalServers {
  public:
@@ -27,6 +27,7 @@ class LocalServers {
   // invalid_argument when the process ended over its flags.
   std::optional<Error> failure();
   std::string address() const;  // the front's
+  std::string worker_address() const;
 
  private:
   PrivateDirectory directory_;

@@ -36,6 +36,7 @@ int main(int argc, char** argv) {
   ete::cli::Action action;
 #if ETE_SERVICE
   ete::cli::add_run_command(app, action);
+  ete::cli::add_chat_command(app, action);
   ete::cli::add_serve_command(app, action);
   ete::cli::add_tokenize_command(app, action);
 #endif

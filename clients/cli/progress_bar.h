@@ -1,8 +1,12 @@
 #pragma once
 
+#include <chrono>
 #include <string>
 
 namespace ete::cli {
+
+// "12 s left", from how long this much of it took; empty while that says too little.
+std::string time_left(double fraction, std::chrono::steady_clock::duration elapsed);
 
 // One line on stderr that is redrawn in place; draws nothing where stderr is no terminal.
 class ProgressBar {
@@ -12,12 +16,14 @@ class ProgressBar {
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
-  // fraction in [0, 1]; `what` is being done.
+  // fraction in [0, 1]; `what` is being done. The first call starts the clock of the estimate.
   void draw(double fraction, const std::string& what);
 
  private:
   bool terminal_;
   std::string drawn_;
+  double first_fraction_ = -1;
+  std::chrono::steady_clock::time_point first_at_;
 };
 
 }  // namespace ete::cli

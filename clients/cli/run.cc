@@ -1,23 +1,18 @@
 #include <grpcpp/grpcpp.h>
-#include <poll.h>
 #include <signal.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <chrono>
-#include <functional>
-#include <iterator>
 #include <memory>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <thread>
 
 #include "clients/cli/arguments.h"
 #include "clients/cli/command.h"
+#include "clients/cli/generate_call.h"
 #include "clients/cli/local_servers.h"
 #include "clients/cli/output.h"
+#include "clients/cli/prefill_progress.h"
 #include "clients/cli/run_options.h"
 #include "clients/cli/server_client.h"
 #include "clients/cli/session_file.h"
@@ -27,137 +22,7 @@ namespace ete::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using std::chrono::milliseconds;
-
-constexpr milliseconds kFailureWait{200};  // from a stream's end to the exit of the process that broke it
 constexpr std::chrono::seconds kPlanLimit{5};
-
-// Cancels the call that is under way, and those to come, when a signal comes, one of our servers ends, or
-// nobody reads stdout any more. Owns signal_fd's reading and the servers' polling until it is destroyed.
-class Watcher {
- public:
-  // One call, under way until it is destroyed; one at a time.
-  class Call {
-   public:
-    explicit Call(Watcher& watcher) : watcher_(watcher) { watcher_.begin(&context); }
-    ~Call() { watcher_.begin(nullptr); }
-    Call(const Call&) = delete;
-    Call& operator=(const Call&) = delete;
-
-    grpc::ClientContext context;
-
-   private:
-    Watcher& watcher_;
-  };
-
-  Watcher(int signal_fd, LocalServers* servers)
-      : signal_fd_(signal_fd),
-        servers_(servers),
-        end_fd_(eventfd(0, EFD_CLOEXEC)),
-        cancelled_fd_(eventfd(0, EFD_CLOEXEC)),
-        thread_([this] { watch(); }) {}
-  ~Watcher() {
-    stop();
-    close(end_fd_);
-    close(cancelled_fd_);
-  }
-  Watcher(const Watcher&) = delete;
-  Watcher& operator=(const Watcher&) = delete;
-
-  // Nothing is watched afterwards.
-  void stop() {
-    if (!thread_.joinable()) return;
-    eventfd_write(end_fd_, 1);
-    thread_.join();
-  }
-  // Can be read once the call was cancelled.
-  int cancelled_fd() const { return cancelled_fd_; }
-  // Once stopped: the signal that came, or 0.
-  int signal() const { return signal_; }
-  bool stdout_closed() const { return stdout_closed_; }
-
- private:
-  void watch() {
-    // Without events asked for, poll tells errors: of a pipe, that its reader is gone, even while there is
-    // nothing to write.
-    pollfd entries[] = {{end_fd_, POLLIN, 0}, {signal_fd_, POLLIN, 0}, {STDOUT_FILENO, 0, 0}};
-    while (true) {
-      if (poll(entries, std::size(entries), -1) < 0) continue;
-      if (entries[0].revents != 0) return;
-      const int signal = entries[1].revents != 0 ? next_signal(signal_fd_, milliseconds(0)) : 0;
-      if (signal != SIGCHLD) signal_ = signal;
-      stdout_closed_ = entries[2].revents != 0;
-      const bool server_ended = signal == SIGCHLD && servers_ != nullptr && servers_->failure();
-      if (signal_ == 0 && !stdout_closed_ && !server_ended) continue;
-      eventfd_write(cancelled_fd_, 1);
-      const std::lock_guard lock(mutex_);
-      cancelled_ = true;
-      if (under_way_ != nullptr) under_way_->TryCancel();
-      return;
-    }
-  }
-  void begin(grpc::ClientContext* call) {
-    const std::lock_guard lock(mutex_);
-    under_way_ = call;
-    if (cancelled_ && call != nullptr) call->TryCancel();
-  }
-
-  const int signal_fd_;
-  LocalServers* const servers_;
-  const int end_fd_;
-  const int cancelled_fd_;
-  int signal_ = 0;
-  bool stdout_closed_ = false;
-  std::mutex mutex_;  // guards what follows
-  bool cancelled_ = false;
-  grpc::ClientContext* under_way_ = nullptr;
-  std::thread thread_;  // last: it uses the others
-};
-
-struct Generated {
-  v1::PromptInfo prompt;
-  std::string text;
-  std::vector<int32_t> ids;
-  v1::Finish finish;
-};
-
-// Reads the stream to its end; `on_text` gets the text as it comes.
-grpc::Status read_stream(v1::Generation::Stub& stub, Watcher& watcher, const v1::GenerateRequest& request,
-                         const std::function<void(const std::string&)>& on_text, Generated& generated) {
-  Watcher::Call call(watcher);
-  const auto reader = stub.Generate(&call.context, request);
-  v1::GenerateReply reply;
-  try {
-    while (reader->Read(&reply)) {
-      if (reply.has_prompt()) generated.prompt = reply.prompt();
-      if (reply.has_finish()) generated.finish = reply.finish();
-      if (!reply.has_piece()) continue;
-      generated.text += reply.piece().text();
-      generated.ids.insert(generated.ids.end(), reply.piece().ids().begin(), reply.piece().ids().end());
-      on_text(reply.piece().text());
-    }
-  } catch (const Error&) {
-    call.context.TryCancel();
-    reader->Finish();
-    throw;
-  }
-  return reader->Finish();
-}
-
-std::string name_of(v1::FinishReason reason) {
-  switch (reason) {
-    case v1::FINISH_REASON_LENGTH:
-      return "length";
-    case v1::FINISH_REASON_STOP_STRING:
-      return "stop_string";
-    case v1::FINISH_REASON_STOP_TOKEN:
-      return "stop_token";
-    case v1::FINISH_REASON_CONTEXT_FULL:
-      return "context_full";
-    default:
-      throw Error(ErrorCode::internal, "the server ended the text without a reason");
-  }
-}
 
 Json document(const Generated& generated, const std::string& plan_json) {
   const v1::GenerationTimings& timings = generated.finish.timings();
@@ -176,33 +41,8 @@ Json document(const Generated& generated, const std::string& plan_json) {
           {"plan", Json::parse(plan_json)}};
 }
 
-// A message of the server about a field, about the flag that filled it instead.
-std::string with_flag(const std::string& message) {
-  for (const auto& [field, flag] : {std::pair("text", "PROMPT"), std::pair("tokens.ids", "--tokens")}) {
-    const std::string name = field;
-    if (message.rfind(name + ":", 0) == 0 || message.rfind(name + "[", 0) == 0) {
-      return flag + message.substr(name.size());
-    }
-  }
-  return message;
-}
-
-// The reason why a call failed: the process that ended, if one did, rather than the broken connection.
-Error reason_of(const grpc::Status& status, LocalServers* servers) {
-  const auto end = std::chrono::steady_clock::now() + kFailureWait;
-  const bool broken = status.error_code() == grpc::StatusCode::UNAVAILABLE ||
-                      status.error_code() == grpc::StatusCode::CANCELLED;
-  while (broken && servers != nullptr && std::chrono::steady_clock::now() < end) {
-    if (const auto failure = servers->failure()) return *failure;
-    std::this_thread::sleep_for(milliseconds(5));
-  }
-  const bool invalid = status.error_code() == grpc::StatusCode::INVALID_ARGUMENT;
-  return Error(invalid ? ErrorCode::invalid_argument : ErrorCode::unavailable,
-               invalid ? with_flag(describe(status)) : describe(status));
-}
-
-std::string plan_of(v1::Generation::Stub& stub, Watcher& watcher) {
-  Watcher::Call call(watcher);
+std::string plan_of(v1::Generation::Stub& stub, CallWatcher& watcher) {
+  CallWatcher::Call call(watcher);
   call.context.set_deadline(std::chrono::system_clock::now() + kPlanLimit);
   v1::GetModelInfoReply model;
   const grpc::Status status = stub.GetModel(&call.context, {}, &model);
@@ -217,18 +57,18 @@ void tell_notes(const std::string& plan_json) {
 }
 
 // The request goes on from what the file holds, when there is one.
-void continue_session(v1::Generation::Stub& stub, Watcher& watcher, const std::string& path,
+void continue_session(v1::Generation::Stub& stub, CallWatcher& watcher, const std::string& path,
                       v1::GenerateRequest& request) {
   std::optional<v1::RestoreReply> restored;
   {
-    Watcher::Call call(watcher);
+    CallWatcher::Call call(watcher);
     restored = restore_session(stub, call.context, path);
   }
   if (!restored) return;
   v1::TokenIds prompt;
   *prompt.mutable_ids() = restored->ids();
   if (request.has_text()) {
-    Watcher::Call call(watcher);
+    CallWatcher::Call call(watcher);
     v1::TokenizeRequest tokenize;
     tokenize.set_text(request.text());
     tokenize.set_add_special(false);
@@ -243,14 +83,23 @@ void continue_session(v1::Generation::Stub& stub, Watcher& watcher, const std::s
   request.set_cache_salt(restored->cache_salt());
 }
 
-void keep_session(v1::Generation::Stub& stub, Watcher& watcher, const std::string& path,
+void keep_session(v1::Generation::Stub& stub, CallWatcher& watcher, const std::string& path,
                   const v1::GenerateRequest& request, const Generated& generated) {
   v1::SnapshotRequest snapshot;
   *snapshot.mutable_ids() = generated.prompt.prompt_ids();
   snapshot.mutable_ids()->Add(generated.ids.begin(), generated.ids.end());
   snapshot.set_cache_salt(request.cache_salt());
-  Watcher::Call call(watcher);
+  CallWatcher::Call call(watcher);
   save_session(stub, call.context, path, snapshot);
+}
+
+// The prompt becomes a conversation that begins with it.
+void set_user_turn(v1::Generation::Stub& stub, CallWatcher& watcher, v1::GenerateRequest& request,
+                   LocalServers* servers) {
+  v1::ChatMessage turn;
+  turn.set_role("user");
+  turn.set_content(request.text());
+  set_chat_prompt(request, render_chat(stub, watcher, {turn}, servers));
 }
 
 int run(const CLI::App& command, const RunOptions& options) {
@@ -265,9 +114,13 @@ int run(const CLI::App& command, const RunOptions& options) {
     if (signal != 0) return kSignalExitBase + signal;
   }
   const auto stub = v1::Generation::NewStub(connect(servers ? servers->address() : options.address));
-  Watcher watcher(signal_fd, servers.get());
+  PrefillProgress progress(servers ? servers->worker_address() : "");
+  CallWatcher watcher(signal_fd, servers.get());
   const auto write = [&](const std::string& text) { print(text, watcher.cancelled_fd()); };
-  const auto on_text = [&](const std::string& text) {
+  StreamEvents events;
+  events.on_prompt = [&](const v1::PromptInfo& prompt) { progress.begin(prompt.prompt_ids_size()); };
+  events.on_text = [&](const std::string& text) {
+    progress.end();
     if (!options.json) write(text);
   };
   Generated generated;
@@ -277,7 +130,9 @@ int run(const CLI::App& command, const RunOptions& options) {
     if (!engine_arguments(command).empty()) tell_notes(plan_of(*stub, watcher));
     const bool keep = !options.session.empty();
     if (keep) continue_session(*stub, watcher, options.session, request);
-    status = read_stream(*stub, watcher, request, on_text, generated);
+    if (options.chat) set_user_turn(*stub, watcher, request, servers.get());
+    status = read_stream(*stub, watcher, request, events, generated);
+    progress.end();
     if (status.ok() && keep) keep_session(*stub, watcher, options.session, request, generated);
     if (status.ok())
       write(options.json ? to_text(document(generated, plan_of(*stub, watcher))) + "\n" : "\n");

@@ -67,7 +67,6 @@ void add_count(CLI::App& app, const std::string& name, const std::string& descri
 }
 
 void add_sampling_flags(CLI::App& app, v1::Sampling& sampling) {
-  sampling.set_temperature(0);
   add_number(
       app, {"--temperature", "a number of at least 0", "0: always the best token; 1: as the model says [0]"},
       [&sampling](float value) { sampling.set_temperature(value); });
@@ -101,8 +100,9 @@ void add_sampling_flags(CLI::App& app, v1::Sampling& sampling) {
 }
 
 void add_stopping_flags(CLI::App& app, v1::Stopping& stopping) {
-  stopping.set_max_tokens(kDefaultMaxTokens);
-  add_count(app, "--max-tokens", "most tokens to generate [" + std::to_string(kDefaultMaxTokens) + "]",
+  const std::string usual =
+      stopping.has_max_tokens() ? " [" + std::to_string(stopping.max_tokens()) + "]" : "";
+  add_count(app, "--max-tokens", "most tokens to generate" + usual,
             [&stopping](int32_t value) { stopping.set_max_tokens(value); });
   app.add_option_function<std::vector<std::string>>(
          "--stop",
@@ -156,7 +156,18 @@ void refuse_beside_address(const CLI::App& command) {
 
 }  // namespace
 
-void add_run_flags(CLI::App& command, RunOptions& options) {
+void add_request_flags(CLI::App& command, v1::Sampling& sampling, v1::Stopping& stopping) {
+  add_stopping_flags(command, stopping);
+  add_sampling_flags(command, sampling);
+}
+
+void add_generation_flags(CLI::App& command, GenerationOptions& options, int max_tokens) {
+  options.sampling.set_temperature(0);
+  options.stopping.set_max_tokens(max_tokens);
+  add_request_flags(command, options.sampling, options.stopping);
+}
+
+void add_server_flags(CLI::App& command, GenerationOptions& options) {
   command
       .add_option("--model", options.model,
                   "a GGUF file, a directory in Hugging Face layout, or random:SHAPE[:w8|w4|bf16] [the model "
@@ -174,6 +185,10 @@ void add_run_flags(CLI::App& command, RunOptions& options) {
           },
           "use the server there (unix:/path or host:port) instead of starting one")
       ->type_name("ADDR");
+}
+
+void add_run_flags(CLI::App& command, RunOptions& options) {
+  add_server_flags(command, options);
   command.add_option("PROMPT", options.prompt, "the text to continue; - reads all of stdin")->type_name("");
   add_tokens_flag(command, "the prompt as ids, in place of text", options.tokens);
   command
@@ -187,14 +202,19 @@ void add_run_flags(CLI::App& command, RunOptions& options) {
       "one JSON document on stdout, at the end: prompt_ids, ids, text (with U+FFFD for bytes that are "
       "not UTF-8), finish_reason (length, stop_string, stop_token, "
       "context_full), timings, plan");
-  add_stopping_flags(command, options.stopping);
-  add_sampling_flags(command, options.sampling);
+  command.add_flag("--chat", options.chat,
+                   "PROMPT is what a user says: the model's chat template makes the prompt of it");
+  add_generation_flags(command, options, kDefaultMaxTokens);
   add_engine_flags(command, options.engine);
 }
 
-v1::GenerateRequest make_request(const CLI::App& command, const RunOptions& options) {
+void check_server_flags(const CLI::App& command, const GenerationOptions& options) {
   refuse_beside_address(command);
   if (command.count("--model") != 0 && options.model.empty()) throw UsageError("--model: \"\" is no path");
+}
+
+v1::GenerateRequest make_request(const CLI::App& command, const RunOptions& options) {
+  check_server_flags(command, options);
   if (command.count("--session") != 0 && options.session.empty())
     throw UsageError("--session: \"\" is no path");
   const bool has_text = command.count("PROMPT") != 0;
@@ -202,6 +222,11 @@ v1::GenerateRequest make_request(const CLI::App& command, const RunOptions& opti
   if (has_text == has_tokens) {
     throw UsageError(has_text ? "PROMPT and --tokens cannot both be given"
                               : "PROMPT or --tokens is required");
+  }
+  for (const char* flag : {"--tokens", "--session"}) {
+    if (!options.chat || command.count(flag) == 0) continue;
+    throw UsageError("--chat cannot be given with " + std::string(flag) +
+                     ": it makes the whole prompt of PROMPT");
   }
   v1::GenerateRequest request;
   if (has_text) {

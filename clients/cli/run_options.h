@@ -9,18 +9,32 @@
 
 namespace ete::cli {
 
-// What `ete run` was asked for.
-struct RunOptions {
+// What `ete run` and `ete chat` need to generate.
+struct GenerationOptions {
   std::string model;    // empty: the default model
   std::string address;  // empty: start servers
-  std::string prompt;   // "-": stdin
-  std::vector<int32_t> tokens;
   v1::Sampling sampling;
   v1::Stopping stopping;
-  std::string session;  // a file; empty: none
-  bool json = false;
   EngineOptions engine;  // for its checks only: the worker gets the flags as they were given
 };
+
+// What `ete run` was asked for.
+struct RunOptions : GenerationOptions {
+  std::string prompt;  // "-": stdin
+  std::vector<int32_t> tokens;
+  std::string session;  // a file; empty: none
+  bool chat = false;    // PROMPT is a user's turn
+  bool json = false;
+};
+
+// `options` outlives the parse. The first adds --model and --address, the second those of sampling and
+// stopping, with `max_tokens` as the default, the third sampling and stopping without defaults.
+void add_server_flags(CLI::App& command, GenerationOptions& options);
+void add_generation_flags(CLI::App& command, GenerationOptions& options, int max_tokens);
+void add_request_flags(CLI::App& command, v1::Sampling& sampling, v1::Stopping& stopping);
+
+// Throws UsageError when flags that say how to start servers are given beside --address, or --model is empty.
+void check_server_flags(const CLI::App& command, const GenerationOptions& options);
 
 // `options` outlives the parse.
 void add_run_flags(CLI::App& command, RunOptions& options);

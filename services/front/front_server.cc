@@ -12,7 +12,7 @@ constexpr std::chrono::milliseconds kShutdownGrace{500};  // for the short calls
 FrontServer::FrontServer(const service::Address& worker, const service::Address& listen,
                          std::chrono::milliseconds most_unread, const std::optional<Http>& http)
     : client_(worker, [this](bool serving) { worker_changed(serving); }),
-      generation_(client_, texts_, most_unread) {
+      generation_(client_, texts_, chats_, most_unread) {
   const service::ListenOptions options{.address = listen,
                                        .max_receive_bytes = kMostMessageBytes,
                                        .max_streams = kMostStreamsPerConnection,

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "services/front/generate_call.h"
+#include "services/front/http/openai_request.h"
 #include "services/front/session_relay.h"
 #include "services/front/status.h"
 #include "services/front/validation.h"
@@ -47,6 +48,17 @@ grpc::ServerUnaryReactor* answer_in(TextPool& texts, grpc::CallbackServerContext
   });
   if (!posted.ok()) reactor->Finish(posted);
   return reactor;
+}
+
+// What a template is given, checked as the same conversation in JSON is.
+ChatPrompt chat_prompt(const v1::RenderChatRequest& request) {
+  RequestJson json = {{"messages", RequestJson::array()}};
+  for (const v1::ChatMessage& message : request.messages()) {
+    json["messages"].push_back({{"role", message.role()}, {"content", message.content()}});
+  }
+  if (request.has_add_generation_prompt()) json["add_generation_prompt"] = request.add_generation_prompt();
+  JsonFields fields(json);
+  return read_chat(fields);
 }
 
 }  // namespace
@@ -102,6 +114,26 @@ grpc::ServerUnaryReactor* GenerationService::GetModel(grpc::CallbackServerContex
     out.set_plan_json(model->plan_json);
     return out;
   });
+}
+
+grpc::ServerUnaryReactor* GenerationService::RenderChat(grpc::CallbackServerContext* context,
+                                                        const grpc::ByteBuffer* request,
+                                                        grpc::ByteBuffer* reply) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const auto done = [reactor, reply](ChatRenderer::Result result) {
+    reactor->Finish(status_of([&] {
+      if (result.error) throw *result.error;
+      v1::RenderChatReply out;
+      out.set_text(std::move(result.text));
+      *reply = serialize(out);
+    }));
+  };
+  const grpc::Status begun = status_of([&] {
+    const ChatPrompt chat = chat_prompt(parse<v1::RenderChatRequest>(*request));
+    chats_.render(*client_.model()->chat, chat.has_tools, chat.variables, done);
+  });
+  if (!begun.ok()) reactor->Finish(begun);
+  return reactor;
 }
 
 grpc::ServerWriteReactor<v1::SessionPart>* GenerationService::Snapshot(grpc::CallbackServerContext* context,

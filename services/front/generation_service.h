@@ -4,6 +4,7 @@
 
 #include "ete/v1/generation.grpc.pb.h"
 #include "services/common/call_count.h"
+#include "services/front/chat/chat_renderer.h"
 #include "services/front/engine_client.h"
 #include "services/front/text_pool.h"
 
@@ -11,14 +12,15 @@ namespace ete::front {
 
 // The clients' door: generation.proto. Thread-safe.
 class GenerationService final
-    : public v1::Generation::WithRawCallbackMethod_Generate<
-          v1::Generation::WithRawCallbackMethod_Tokenize<v1::Generation::WithRawCallbackMethod_Detokenize<
-              v1::Generation::WithRawCallbackMethod_GetModel<v1::Generation::WithCallbackMethod_Snapshot<
-                  v1::Generation::WithCallbackMethod_Restore<v1::Generation::Service>>>>>> {
+    : public v1::Generation::WithRawCallbackMethod_Generate<v1::Generation::WithRawCallbackMethod_Tokenize<
+          v1::Generation::WithRawCallbackMethod_Detokenize<v1::Generation::WithRawCallbackMethod_GetModel<
+              v1::Generation::WithRawCallbackMethod_RenderChat<v1::Generation::WithCallbackMethod_Snapshot<
+                  v1::Generation::WithCallbackMethod_Restore<v1::Generation::Service>>>>>>> {
  public:
-  // client and texts outlive the service.
-  GenerationService(EngineClient& client, TextPool& texts, std::chrono::milliseconds most_unread)
-      : client_(client), texts_(texts), most_unread_(most_unread) {}
+  // client, texts and chats outlive the service.
+  GenerationService(EngineClient& client, TextPool& texts, ChatRenderer& chats,
+                    std::chrono::milliseconds most_unread)
+      : client_(client), texts_(texts), chats_(chats), most_unread_(most_unread) {}
 
   // Refuses new calls of Generate; returns when the running ones have ended, or false after `grace`.
   bool drain(std::chrono::milliseconds grace);
@@ -31,6 +33,8 @@ class GenerationService final
                                        grpc::ByteBuffer* reply) override;
   grpc::ServerUnaryReactor* GetModel(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
                                      grpc::ByteBuffer* reply) override;
+  grpc::ServerUnaryReactor* RenderChat(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+                                       grpc::ByteBuffer* reply) override;
   grpc::ServerWriteReactor<v1::SessionPart>* Snapshot(grpc::CallbackServerContext* context,
                                                       const v1::SnapshotRequest* request) override;
   grpc::ServerReadReactor<v1::SessionPart>* Restore(grpc::CallbackServerContext* context,
@@ -39,6 +43,7 @@ class GenerationService final
  private:
   EngineClient& client_;
   TextPool& texts_;
+  ChatRenderer& chats_;
   const std::chrono::milliseconds most_unread_;
   service::CallCount generate_calls_;
 };

@@ -14,7 +14,8 @@ class HttpConnection;
 struct HttpRequest {
   std::string method;
   std::string path;    // without the query, not decoded
-  std::string origin;  // the header; empty: none
+  std::string host;    // the header; empty: none
+  std::string origin;  // likewise
   std::string body;
 };
 

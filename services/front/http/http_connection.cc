@@ -172,6 +172,7 @@ void HttpConnection::handle() {
   request.method = std::string(message.method_string());
   const auto target = message.target();
   request.path = std::string(target.substr(0, target.find('?')));
+  request.host = std::string(message[http::field::host]);
   request.origin = std::string(message[http::field::origin]);
   request.body = std::move(message.body());
   exchange_ = std::make_shared<HttpExchange>(shared_from_this(), std::move(request));

@@ -7,20 +7,35 @@
 
 #include "services/common/safe_text.h"
 #include "services/front/http/openai_error.h"
+#include "services/front/http/status_call.h"
 #include "services/front/http/token_calls.h"
+#include "services/front/page/page_reply.h"
 
 namespace ete::front {
 namespace {
 
 constexpr std::string_view kModels = "/v1/models";
 
+// "localhost" of "http://localhost:3000"; empty: it is no such thing.
+std::string_view host_of(std::string_view origin) {
+  const size_t scheme = origin.find("://");
+  if (scheme == std::string_view::npos) return {};
+  const std::string_view host = origin.substr(scheme + 3);
+  return host.substr(0, host.starts_with("[") ? host.find(']') + 1 : host.find(':'));
+}
+
+// The page of this very server, at the address that its user typed. A name would not prove it: a foreign page
+// can let its own lead here.
+bool is_own_page(const HttpRequest& request) {
+  const std::string_view origin = request.origin;
+  const std::string_view host = host_of(origin);
+  const bool is_number = host.starts_with("[") || host.find_first_not_of("0123456789.") == host.npos;
+  return !host.empty() && is_number && origin.substr(origin.find("://") + 3) == request.host;
+}
+
 // "http://localhost:3000" and the like: a page of this machine.
 bool is_local_origin(std::string_view origin) {
-  const size_t scheme = origin.find("://");
-  if (scheme == std::string_view::npos) return false;
-  std::string_view host = origin.substr(scheme + 3);
-  const bool bracketed = host.starts_with("[");
-  host = host.substr(0, bracketed ? host.find(']') + 1 : host.find(':'));
+  const std::string_view host = host_of(origin);
   return host == "localhost" || host == "127.0.0.1" || host == "[::1]";
 }
 
@@ -67,8 +82,9 @@ bool OpenAiService::allows(const std::string& origin) const {
 // A page of any site could otherwise use the model of whoever looks at it.
 void OpenAiService::answer(const std::shared_ptr<HttpExchange>& exchange) const {
   const HttpRequest& request = exchange->request();
+  if (auto page = page_reply(request)) return exchange->reply(std::move(*page));
   if (!request.origin.empty()) {
-    if (!allows(request.origin)) {
+    if (!allows(request.origin) && !is_own_page(request)) {
       HttpReply reply =
           error_reply(FrontError(FrontErrorCode::invalid_argument,
                                  "pages of " + service::safe_text(request.origin, 100) +
@@ -89,13 +105,14 @@ void OpenAiService::answer(const std::shared_ptr<HttpExchange>& exchange) const 
 }
 
 void OpenAiService::dispatch(const std::shared_ptr<HttpExchange>& exchange) const {
-  static constexpr std::array<Route, 6> kRoutes = {{
+  static constexpr std::array<Route, 7> kRoutes = {{
       {"/v1/completions", "POST", &OpenAiService::complete},
       {"/v1/chat/completions", "POST", &OpenAiService::complete_chat},
       {kModels, "GET", &OpenAiService::list_models},
       {"/tokenize", "POST", &OpenAiService::tokenize},
       {"/detokenize", "POST", &OpenAiService::detokenize},
       {"/health", "GET", &OpenAiService::tell_health},
+      {"/status", "GET", &OpenAiService::tell_status},
   }};
   const HttpRequest& request = exchange->request();
   for (const Route& route : kRoutes) {
@@ -144,6 +161,10 @@ void OpenAiService::tokenize(const std::shared_ptr<HttpExchange>& exchange) cons
 
 void OpenAiService::detokenize(const std::shared_ptr<HttpExchange>& exchange) const {
   answer_detokenize(host_, exchange);
+}
+
+void OpenAiService::tell_status(const std::shared_ptr<HttpExchange>& exchange) const {
+  answer_status(host_, exchange);
 }
 
 void OpenAiService::tell_health(const std::shared_ptr<HttpExchange>& exchange) const {

@@ -9,9 +9,9 @@
 
 namespace ete::front {
 
-// OpenAI's HTTP API, as far as it goes: completions, chat completions, models; and tokenize, detokenize and
-// health. Answers requests of web pages (those with an Origin) only from this machine's own pages and from
-// `origins`. Thread-safe.
+// OpenAI's HTTP API, as far as it goes: completions, chat completions, models; tokenize, detokenize, health,
+// status; and the page for people. Answers requests of web pages (those with an Origin) only from this
+// machine's own pages and from `origins`. Thread-safe.
 class OpenAiService {
  public:
   // host's parts outlive it. origins: as a browser sends them ("https://chat.example.org"), or "*".
@@ -33,6 +33,7 @@ class OpenAiService {
   void list_models(const std::shared_ptr<HttpExchange>& exchange) const;
   void tokenize(const std::shared_ptr<HttpExchange>& exchange) const;
   void detokenize(const std::shared_ptr<HttpExchange>& exchange) const;
+  void tell_status(const std::shared_ptr<HttpExchange>& exchange) const;
   void tell_health(const std::shared_ptr<HttpExchange>& exchange) const;
 
   const OpenAiHost host_;

@@ -1,0 +1,117 @@
+#include "clients/cli/chat/conversation.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "engine/base/error.h"
+
+namespace ete::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr uintmax_t kMostBytes = uintmax_t{64} << 20;
+
+[[noreturn]] void refuse(const std::string& path, const std::string& what) {
+  throw Error(ErrorCode::invalid_argument, path + ": " + what);
+}
+
+[[noreturn]] void fail(const std::string& path, const std::string& what) {
+  throw Error(ErrorCode::unavailable, path + ": " + what + ": " + strerror(errno));
+}
+
+Json read_json(const std::string& path) {
+  std::error_code error;
+  const uintmax_t bytes = std::filesystem::file_size(path, error);
+  if (error) throw Error(ErrorCode::not_found, path + ": cannot be read: " + error.message());
+  if (bytes > kMostBytes)
+    refuse(path, std::to_string(bytes) + " bytes are not accepted; expected at most 64 MiB");
+  std::ifstream file(path, std::ios::binary);
+  if (!file) fail(path, "cannot be read");
+  const Json json = Json::parse(file, nullptr, false);
+  if (json.is_discarded()) refuse(path, "not JSON");
+  return json;
+}
+
+std::string text_field(const Json& message, const char* name, const std::string& where) {
+  if (message.is_object() && message.contains(name) && message[name].is_string()) return message[name];
+  throw Error(ErrorCode::invalid_argument, where + "." + name + ": expected a string");
+}
+
+}  // namespace
+
+void Conversation::add(const std::string& role, const std::string& content) {
+  v1::ChatMessage& turn = turns_.emplace_back();
+  turn.set_role(role);
+  turn.set_content(content);
+}
+
+void Conversation::drop_last(const std::string& role) {
+  if (!turns_.empty() && turns_.back().role() == role) turns_.pop_back();
+}
+
+std::vector<v1::ChatMessage> Conversation::messages() const {
+  std::vector<v1::ChatMessage> all;
+  if (!system_.empty()) {
+    v1::ChatMessage& first = all.emplace_back();
+    first.set_role("system");
+    first.set_content(system_);
+  }
+  all.insert(all.end(), turns_.begin(), turns_.end());
+  return all;
+}
+
+void Conversation::save(const std::string& path) const {
+  Json list = Json::array();
+  for (const v1::ChatMessage& message : messages()) {
+    list.push_back({{"role", message.role()}, {"content", message.content()}});
+  }
+  const std::string text =
+      Json{{"messages", list}}.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  std::string temporary = path + ".XXXXXX";
+  const int fd = mkstemp(temporary.data());
+  if (fd < 0) fail(path, "cannot be written");
+  close(fd);
+  std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
+  file << text;
+  file.close();
+  if (!file || rename(temporary.c_str(), path.c_str()) != 0) {
+    const int error = errno;
+    unlink(temporary.c_str());
+    errno = error;
+    fail(path, "cannot be written");
+  }
+}
+
+Conversation Conversation::load(const std::string& path) {
+  const Json json = read_json(path);
+  if (!json.is_object() || !json.contains("messages") || !json["messages"].is_array()) {
+    refuse(path, "messages: expected a list, as /save writes it");
+  }
+  Conversation conversation;
+  const Json& messages = json["messages"];
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const std::string where = path + ": messages[" + std::to_string(i) + "]";
+    const std::string role = text_field(messages[i], "role", where);
+    const std::string content = text_field(messages[i], "content", where);
+    if (role == "system" && i == 0) {
+      conversation.set_system(content);
+    } else if (role == "user" || role == "assistant") {
+      conversation.add(role, content);
+    } else {
+      throw Error(
+          ErrorCode::invalid_argument,
+          where + ".role: \"" + role + "\" is not accepted; expected user or assistant, or system first");
+    }
+  }
+  return conversation;
+}
+
+}  // namespace ete::cli

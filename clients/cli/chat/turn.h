@@ -1,0 +1,50 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "clients/cli/chat/conversation.h"
+#include "clients/cli/chat/settings.h"
+#include "clients/cli/generate_call.h"
+#include "clients/cli/local_servers.h"
+#include "ete/v1/generation.grpc.pb.h"
+
+namespace ete::cli {
+
+// What a reply is asked of.
+struct ChatHost {
+  v1::Generation::Stub& stub;
+  LocalServers* servers;  // null: they are not ours
+  int signal_fd;
+  bool to_terminal;  // stdout is one: control characters of a reply are shown instead of sent
+};
+
+struct Reply {
+  Generated generated;
+  int signal = 0;  // that stopped it; 0: it ended by itself
+};
+
+// Asks for replies and streams them to stdout. Not thread-safe.
+class Replies {
+ public:
+  explicit Replies(const ChatHost& host) : host_(host) {}
+
+  // The text of the conversation is rendered, the reply printed as it comes, a newline behind it. Throws
+  // Error when it fails; what was printed stands.
+  Reply ask(const Conversation& conversation, const ChatSettings& settings);
+
+ private:
+  int64_t positions_to_compute(const v1::PromptInfo& prompt) const;
+
+  const ChatHost host_;
+  std::vector<int32_t> known_ids_;  // of the turn before, prompt and reply: cached, as a rule
+};
+
+// "[12 tokens, 25.1 tokens/s; prompt 40 tokens, 28 reused, 300 tokens/s]"
+std::string figures_of(const Reply& reply);
+
+// Text for a terminal: what would be a command to it becomes U+FFFD. Newlines and tabs stay.
+std::string without_controls(const std::string& text);
+
+}  // namespace ete::cli

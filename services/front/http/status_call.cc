@@ -1,0 +1,96 @@
+#include "services/front/http/status_call.h"
+
+#include <grpcpp/client_context.h>
+
+#include <chrono>
+#include <string>
+
+#include "ete/v1/engine.grpc.pb.h"
+#include "services/front/http/openai_error.h"
+#include "services/front/http/openai_request.h"
+#include "services/front/status.h"
+
+namespace ete::front {
+namespace {
+
+constexpr std::chrono::seconds kAnswerWithin{2};
+
+// A call of the worker that owns itself until it has answered.
+struct StatusCall {
+  std::shared_ptr<HttpExchange> exchange;
+  std::string where;
+  std::string model;  // by name; empty: unknown
+  grpc::ClientContext context;
+  v1::GetStatusRequest request;
+  v1::GetStatusReply reply;
+};
+
+const char* word_of(v1::GetStatusReply::State state) {
+  switch (state) {
+    case v1::GetStatusReply::SERVING:
+      return "serving";
+    case v1::GetStatusReply::DRAINING:
+      return "draining";
+    default:
+      return "loading";
+  }
+}
+
+RequestJson parsed_or_null(const std::string& text) {
+  return text.empty() ? RequestJson() : RequestJson::parse(text, nullptr, false);
+}
+
+RequestJson status_json(const StatusCall& call) {
+  const v1::GetStatusReply& status = call.reply;
+  RequestJson plan = parsed_or_null(status.plan_json());
+  if (plan.is_discarded()) plan = nullptr;
+  return {{"state", word_of(status.state())},
+          {"model", call.model.empty() ? RequestJson() : RequestJson(call.model)},
+          {"worker_id", status.worker_id()},
+          {"load", {{"fraction", status.load_fraction()}, {"step", status.load_step()}}},
+          {"sessions", status.sessions()},
+          {"queued", status.queued()},
+          {"passes", status.passes()},
+          {"decode_rows", status.decode_rows()},
+          {"prefill_rows", status.prefill_rows()},
+          {"last_pass_ms", status.last_pass_ms()},
+          {"session_bytes", status.session_bytes()},
+          {"resident_set_bytes", status.resident_set_bytes()},
+          {"prefix_cache",
+           {{"bytes", status.prefix_cache_bytes()},
+            {"lookups", status.prefix_lookups()},
+            {"hits", status.prefix_hits()},
+            {"reused_tokens", status.reused_tokens()}}},
+          {"plan", std::move(plan)}};
+}
+
+std::string text_of(const RequestJson& json) {
+  return json.dump(-1, ' ', false, RequestJson::error_handler_t::replace);
+}
+
+void answer(const StatusCall& call, const grpc::Status& status) {
+  const RequestJson json =
+      status.ok() ? status_json(call)
+                  : RequestJson{{"state", "away"}, {"why", from_status(status, call.where).what()}};
+  call.exchange->reply({.body = text_of(json), .headers = {{"Cache-Control", "no-store"}}});
+}
+
+}  // namespace
+
+void answer_status(const OpenAiHost& host, const std::shared_ptr<HttpExchange>& exchange) {
+  const EngineClient& client = host.shared.client;
+  auto call = std::make_shared<StatusCall>();
+  call->exchange = exchange;
+  call->where = client.where();
+  // Away: there is none yet.
+  failure_of([&] { call->model = client.model()->name; });
+  call->context.set_deadline(std::chrono::system_clock::now() + kAnswerWithin);
+  client.stub().async()->GetStatus(&call->context, &call->request, &call->reply,
+                                   [call](const grpc::Status& status) {
+                                     if (const auto error = failure_of([&] { answer(*call, status); })) {
+                                       call->exchange->reply(error_reply(*error));
+                                     }
+                                   });
+}
+
+}  // namespace ete::front

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <memory>
+
+#include "services/front/http/completion_call.h"
+#include "services/front/http/exchange.h"
+
+namespace ete::front {
+
+// GET /status: what the worker does now, as one JSON object, also while it loads or is away (then "state" is
+// "away" and "why" says why). Does not block.
+void answer_status(const OpenAiHost& host, const std::shared_ptr<HttpExchange>& exchange);
+
+}  // namespace ete::front

@@ -1,0 +1,51 @@
+// What this browser keeps: the conversation and the settings. The token stays in the tab.
+
+const CONVERSATION = "ete.conversation";
+const SETTINGS = "ete.settings";
+const TOKEN = "ete.token";
+
+function read(storage, key) {
+  try {
+    return JSON.parse(storage.getItem(key));
+  } catch {
+    return null;
+  }
+}
+
+// False: there is no room, or this browser keeps nothing.
+function write(storage, key, value) {
+  try {
+    storage.setItem(key, JSON.stringify(value));
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+const isText = (value) => typeof value === "string";
+
+// The messages of the conversation that was kept; what is no message is left out.
+export function loadConversation() {
+  const kept = read(localStorage, CONVERSATION);
+  if (!Array.isArray(kept?.messages)) return [];
+  return kept.messages
+    .filter((one) => (one?.role === "user" || one?.role === "assistant") && isText(one.content))
+    .map((one) => ({
+      role: one.role,
+      content: one.content,
+      reasoning: isText(one.reasoning) ? one.reasoning : "",
+      note: isText(one.note) ? one.note : "",
+    }));
+}
+
+export const saveConversation = (messages) => write(localStorage, CONVERSATION, { version: 1, messages });
+
+export function loadSettings() {
+  const kept = read(localStorage, SETTINGS) ?? {};
+  return Object.fromEntries(Object.entries(kept).filter(([, value]) => isText(value)));
+}
+
+export const saveSettings = (settings) => write(localStorage, SETTINGS, settings);
+
+export const loadToken = () => read(sessionStorage, TOKEN) ?? "";
+export const saveToken = (token) => write(sessionStorage, TOKEN, token);

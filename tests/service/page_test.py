@@ -1,0 +1,401 @@
+"""The page that a front serves, in headless Chromium where it is installed. Needs python3-selenium and chromium-driver.
+
+Arguments: the path of ete, the root of the sources and, to keep pictures of the page, a folder for them.
+"""
+
+import http.client
+import json
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+from http_servers import free_port
+
+try:
+    from selenium import webdriver
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+except ImportError:
+    webdriver = None
+
+ETE, SOURCE = sys.argv[1:3]
+PICTURES = pathlib.Path(sys.argv[3]) if len(sys.argv) > 3 else None
+STORY = str(pathlib.Path(SOURCE) / "models" / "story-8m")
+# Paced, so that a reply can be stopped, and streamed, so that the link has work.
+ENGINE = ["--device=cpu", "--resident-layers=2", "--link-limit=200M", "--max-sessions=8", "--context=1024"]
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+TIMEOUT = 60
+HOSTILE = """# Title <b>x</b>
+
+<img src=x onerror="document.title='owned'"> and **bold**, *em*, ~~gone~~, `a<b>`,
+[good](https://example.org/a) and [bad](javascript:document.title='owned').
+
+- one
+- two
+  - inner
+
+1. first
+
+```html
+<script>document.title = 'owned'</script>
+```
+
+| a | b |
+|---|---|
+| 1 | **2** |
+
+> quoted
+"""
+
+
+class PageTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.directory = tempfile.TemporaryDirectory(dir="/tmp")
+        cls.addClassCleanup(cls.directory.cleanup)
+        cls.port = free_port()
+        log = open(pathlib.Path(cls.directory.name, "log"), "w+")
+        cls.addClassCleanup(log.close)
+        command = [ETE, "serve", f"--model={STORY}", f"--listen=unix:{cls.directory.name}/front",
+                   f"--http=127.0.0.1:{cls.port}", "--drain-grace=1", *ENGINE]  # fmt: skip
+        cls.process = subprocess.Popen(command, stderr=log)
+        cls.addClassCleanup(cls.end_servers)
+        end = time.monotonic() + TIMEOUT
+        while "ready at" not in pathlib.Path(log.name).read_text():
+            if time.monotonic() > end or cls.process.poll() is not None:
+                raise RuntimeError(pathlib.Path(log.name).read_text())
+            time.sleep(0.05)
+
+    @classmethod
+    def end_servers(cls):
+        cls.process.send_signal(signal.SIGTERM)
+        try:
+            cls.process.wait(30)
+        except subprocess.TimeoutExpired:
+            cls.process.kill()
+            cls.process.wait()
+
+    def ask(self, method, path, body=None, headers=None):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT)
+        connection.request(method, path, body, headers or {})
+        response = connection.getresponse()
+        text = response.read()
+        connection.close()
+        return response, text
+
+
+class Files(PageTest):
+    def test_the_page_and_what_it_loads(self):
+        response, text = self.ask("GET", "/")
+        self.assertEqual((response.status, response.headers["Content-Type"]), (200, "text/html; charset=utf-8"))
+        policy = response.headers["Content-Security-Policy"]
+        for part in ("default-src 'none'", "script-src 'self'", "frame-ancestors 'none'", "require-trusted-types-for 'script'"):
+            self.assertIn(part, policy)
+        self.assertNotIn("unsafe", policy)
+        folder = pathlib.Path(SOURCE, "services", "front", "page")
+        self.assertEqual(text, (folder / "index.html").read_bytes())
+        for name, kind in (("page.js", "text/javascript"), ("page.css", "text/css"), ("icon.svg", "image/svg+xml")):
+            response, text = self.ask("GET", f"/page/{name}")
+            self.assertTrue(response.headers["Content-Type"].startswith(kind))
+            self.assertEqual(text, (folder / name).read_bytes())
+        for path in ("/page/", "/page/nothing.js", "/page/../page_reply.cc", "/page/page_reply.cc"):
+            self.assertEqual(self.ask("GET", path)[0].status, 404, path)
+        self.assertEqual(self.ask("HEAD", "/")[1], b"")
+        self.assertEqual(self.ask("POST", "/", b"{}")[0].status, 404)
+
+    def test_nothing_comes_from_elsewhere(self):
+        for file in pathlib.Path(SOURCE, "services", "front", "page").glob("*.*"):
+            if file.suffix in (".html", ".css"):
+                self.assertNotIn("//", file.read_text().replace("http://www.w3.org/", ""), file)
+            if file.suffix == ".js":
+                for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("):
+                    self.assertNotIn(word, file.read_text(), file)
+
+    def test_status(self):
+        response, text = self.ask("GET", "/status")
+        self.assertEqual(response.status, 200)
+        status = json.loads(text)
+        self.assertEqual(status["state"], "serving")
+        self.assertEqual(status["plan"]["max_sessions"], 8)
+        passes = status["passes"]
+        self.ask("POST", "/v1/completions", json.dumps({"prompt": "Once", "max_tokens": 3}))
+        status = json.loads(self.ask("GET", "/status")[1])
+        self.assertGreater(status["passes"], passes)
+        self.assertEqual((status["sessions"], status["queued"]), (0, 0))
+
+    def test_its_own_address_is_no_foreign_page(self):
+        def status_of(host, origin):
+            return self.ask("GET", "/v1/models", headers={"Host": host, "Origin": origin})[0].status
+
+        self.assertEqual(status_of("10.1.2.3:8080", "http://10.1.2.3:8080"), 200)
+        self.assertEqual(status_of("[fd00::1]:8080", "http://[fd00::1]:8080"), 200)
+        self.assertEqual(status_of("10.1.2.3:8080", "http://10.1.2.4:8080"), 403)
+        # A name may lead here without being ours.
+        self.assertEqual(status_of("evil.example:8080", "http://evil.example:8080"), 403)
+
+
+@unittest.skipUnless(webdriver and CHROMIUM and DRIVER, "chromium, chromium-driver or python3-selenium is not installed")
+class Browser(PageTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        options = webdriver.ChromeOptions()
+        options.binary_location = CHROMIUM
+        for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu",
+                         f"--user-data-dir={cls.directory.name}/profile"):  # fmt: skip
+            options.add_argument(argument)
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+        cls.driver = webdriver.Chrome(service=webdriver.chrome.service.Service(DRIVER), options=options)
+        cls.addClassCleanup(cls.driver.quit)
+
+    def setUp(self):
+        self.size(1280, 860)
+        self.scheme("light")
+        self.driver.get(f"http://127.0.0.1:{self.port}/")
+        self.script("localStorage.clear(); sessionStorage.clear()")
+        self.reload()
+
+    def tearDown(self):
+        # A refusal that a test asks for is not the page's fault.
+        bad = [entry["message"] for entry in self.driver.get_log("browser") if "status of 4" not in entry["message"]]
+        self.assertEqual(bad, [])
+
+    def reload(self):
+        self.driver.refresh()
+        self.until(lambda: self.get("#state").get_attribute("data-state") == "serving")
+
+    def size(self, width, height):
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+
+    def scheme(self, name):
+        features = [{"name": "prefers-color-scheme", "value": name}]
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+
+    def picture(self, name):
+        if PICTURES is not None:
+            self.driver.save_screenshot(str(PICTURES / f"{name}.png"))
+
+    def get(self, selector):
+        return self.driver.find_element(By.CSS_SELECTOR, selector)
+
+    def all(self, selector):
+        return self.driver.find_elements(By.CSS_SELECTOR, selector)
+
+    def script(self, text, *arguments):
+        return self.driver.execute_script(text, *arguments)
+
+    def keys(self, *keys):
+        self.driver.switch_to.active_element.send_keys(*keys)
+
+    def focused(self):
+        return self.driver.switch_to.active_element.get_attribute("id")
+
+    def until(self, condition, what="the page does not get there"):
+        end = time.monotonic() + TIMEOUT
+        while not condition():
+            self.assertLess(time.monotonic(), end, what)
+            time.sleep(0.05)
+
+    def idle(self):
+        return self.get("#send").is_displayed()
+
+    def say(self, text):
+        self.get("#prompt").send_keys(text + Keys.ENTER)
+
+    def settle(self, **values):
+        self.get("#open-settings").click()
+        for name, value in values.items():
+            self.get(f"#{name}").clear()
+            self.get(f"#{name}").send_keys(value)
+        self.get("#settings .primary").click()
+
+    def replies(self):
+        return [one.text for one in self.all("#log > .assistant .body")]
+
+    def kept(self):
+        return json.loads(self.script("return localStorage.getItem('ete.conversation')"))["messages"]
+
+    def put(self, messages):
+        self.script("localStorage.setItem('ete.conversation', arguments[0])", json.dumps({"messages": messages}))
+        self.reload()
+
+    def test_send_stream_and_keep(self):
+        self.settle(max_tokens="40", temperature="0")
+        self.say("Tell me a story about a dog.")
+        self.until(lambda: self.replies() and self.replies()[0] != "")
+        self.assertFalse(self.idle(), "the reply came at once instead of bit by bit")
+        first = self.replies()[0]
+        self.until(self.idle)
+        whole = self.replies()[0]
+        self.assertGreater(len(whole), len(first))
+        self.assertIn("tokens/s", self.get("#log > .assistant .note").text)
+        self.say("And a cat?")
+        self.until(lambda: len(self.replies()) == 2 and self.idle())
+        self.assertIn("reused", self.all("#log > .assistant .note")[1].text)
+        self.assertEqual([one["role"] for one in self.kept()], ["user", "assistant"] * 2)
+        self.reload()
+        self.assertEqual(self.replies()[0], whole)
+        self.get("#new").click()
+        self.assertEqual((self.replies(), self.kept()), ([], []))
+
+    def test_stop_by_button_and_by_key(self):
+        self.settle(max_tokens="900", temperature="1")
+        for stop in (lambda: self.get("#stop").click(), lambda: self.keys(Keys.ESCAPE)):
+            count = len(self.replies())
+            self.say("Tell me a long story.")
+            self.until(lambda: len(self.replies()) > count and self.replies()[-1] != "")
+            stop()
+            self.until(self.idle)
+            self.assertEqual(self.all("#log > .assistant .note")[-1].text, "stopped")
+            self.assertEqual(self.focused(), "prompt")
+        # The engine is told, too.
+        self.until(lambda: json.loads(self.ask("GET", "/status")[1])["sessions"] == 0)
+
+    def test_settings_reach_the_server(self):
+        self.settle(temperature="0.5", top_p="0.9", max_tokens="7", seed="3", system="Be brief.", token="secret")
+        self.script("""const real = window.fetch; window.sent = [];
+            window.fetch = (where, what) => { window.sent.push([where, what]); return real(where, what); };""")
+        self.say("hello")
+        self.until(lambda: self.replies() and self.idle())
+        sent = self.script("return window.sent.filter((one) => one[0].endsWith('completions')).map((one) => one[1])")[0]
+        self.assertEqual(sent["headers"]["Authorization"], "Bearer secret")
+        body = json.loads(sent["body"])
+        self.assertEqual(body.pop("messages"), [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hello"}])
+        self.assertEqual(body, {"temperature": 0.5, "top_p": 0.9, "max_tokens": 7, "seed": 3, "stream": True,
+                                "stream_options": {"include_usage": True}})  # fmt: skip
+        self.assertRegex(self.get("#log > .assistant .note").text, r"^[1-7] tokens")
+        self.assertNotIn("secret", self.script("return JSON.stringify(localStorage)"))
+        first = self.replies()
+        self.get(".again button").click()
+        self.until(lambda: len(self.replies()) == 1 and self.idle())
+        self.assertEqual(self.replies(), first)
+        # A value that is not accepted is told, and nothing is saved.
+        self.settle(top_p="7", seed="x")
+        self.assertIn("7 is not accepted", self.get("#top_p-note").text)
+        self.assertIn("x is not accepted", self.get("#seed-note").text)
+        self.assertEqual(self.focused(), "top_p")
+        self.picture("settings-refused")
+        self.keys(Keys.ESCAPE)
+        self.get("#open-settings").click()
+        self.assertEqual(self.get("#top_p").get_property("value"), "0.9")
+
+    def test_a_refusal_can_be_tried_again(self):
+        self.script("document.getElementById('prompt').value = arguments[0]", "word " * 2000)
+        self.say("")
+        self.until(lambda: self.all(".failure"))
+        self.assertIn("1024", self.get(".failure").text)
+        self.assertEqual(self.get(".failure").get_attribute("role"), "alert")
+        self.assertEqual(self.replies(), [])
+        self.picture("refused")
+        self.script("[...document.querySelectorAll('.failure button')].find((one) => one.textContent.startsWith('Edit')).click()")
+        self.assertEqual((self.all(".failure"), self.kept(), self.focused()), ([], [], "prompt"))
+        self.assertTrue(self.get("#prompt").get_property("value").startswith("word word"))
+
+    def test_markdown_is_text(self):
+        self.put([{"role": "user", "content": "<b>x</b>"}, {"role": "assistant", "content": HOSTILE}])
+        body = "#log > .assistant .body "
+        self.assertEqual(self.get(body + "h3").text, "Title <b>x</b>")
+        self.assertIn("<img src=x", self.get(body + "p").text)
+        self.assertEqual([one.text for one in self.all(body + "strong")], ["bold", "2"])
+        self.assertEqual(self.get(body + "p code").text, "a<b>")
+        self.assertEqual([one.get_attribute("href") for one in self.all(body + "a")], ["https://example.org/a"])
+        self.assertEqual(self.get(body + "pre code").text, "<script>document.title = 'owned'</script>")
+        self.assertEqual(len(self.all(body + "li")), 4)
+        self.assertEqual([one.text for one in self.all(body + "td")], ["1", "2"])
+        self.assertEqual((self.all("#log img"), self.all("#log script")), ([], []))
+        self.assertNotEqual(self.driver.title, "owned")
+        self.assertEqual(self.get("#log > .user .body").text, "<b>x</b>")
+        # Scripts of others are not run, and text is not made markup, whatever a reply could bring about.
+        self.assertTrue(self.script("try { document.body.innerHTML = '<p>'; return false } catch { return true }"))
+        self.driver.get_log("browser")  # which tells of that
+
+    def test_engine_picture(self):
+        self.settle(max_tokens="200", temperature="1", seed="1")
+        self.say("Tell me a long story.")
+        sessions = lambda: self.all("#engine .cells")[2]  # noqa: E731
+        self.until(lambda: len(sessions().find_elements(By.CSS_SELECTOR, ".on")) == 1)
+        self.until(lambda: "passes/s" in self.get("#engine").text)
+        text = self.get("#engine").text
+        self.assertIn("2 resident", text)
+        self.assertRegex(text, r"Link\s*[\d.]+ [KM]iB/s, most")
+        self.assertEqual(len(sessions().find_elements(By.CSS_SELECTOR, "i")), 8)
+        for meter in self.all("#engine [role=meter]"):
+            if meter.is_displayed():
+                self.assertIn(" of ", meter.get_attribute("aria-valuetext"))
+        self.get("#stop").click()
+        self.until(self.idle)
+
+    def test_keyboard_alone(self):
+        self.assertEqual(self.focused(), "prompt")
+        self.script("document.querySelector('.skip').focus()")
+        order = []
+        for _ in range(6):
+            self.driver.switch_to.active_element.send_keys(Keys.TAB)
+            order.append(self.focused())
+        self.assertEqual(order, ["new", "open-settings", "toggle-engine", "scroller", "prompt", "send"])
+        self.get("#open-settings").send_keys(Keys.ENTER)
+        self.assertEqual(self.focused(), "system")
+        self.keys(Keys.ESCAPE)
+        self.assertEqual(self.focused(), "open-settings")
+        self.get("#prompt").send_keys("one", Keys.SHIFT + Keys.ENTER, Keys.NULL, "two")
+        self.assertEqual(self.get("#prompt").get_property("value"), "one\ntwo")
+        self.settle(max_tokens="5")
+        self.get("#prompt").send_keys(Keys.ENTER)
+        self.until(lambda: self.replies() and self.idle())
+        self.assertEqual(self.kept()[0]["content"], "one\ntwo")
+        self.assertIn(self.kept()[1]["content"].strip(), self.get("#announce").get_property("textContent"))
+        self.assertEqual(self.focused(), "prompt")
+
+    def test_everything_has_a_name(self):
+        nameless = self.script("""return [...document.querySelectorAll('button, input, select, textarea')]
+            .filter((one) => !(one.textContent.trim() || one.labels?.length || one.ariaLabel)).map((one) => one.id)""")
+        self.assertEqual(nameless, [])
+
+    def test_narrow(self):
+        self.size(360, 740)
+        self.put([{"role": "user", "content": "Show me code."}, {"role": "assistant", "content": HOSTILE + "\n" + "x" * 300}])
+        self.assertLessEqual(self.script("return document.documentElement.scrollWidth"), 360)
+        small = [one.get_attribute("id") for one in self.all("nav button, #send") if one.size["height"] < 40]
+        self.assertEqual(small, [])
+        self.assertFalse(self.get("#engine").is_displayed())
+        self.picture("narrow")
+        self.get("#toggle-engine").click()
+        self.assertTrue(self.get("#engine").is_displayed())
+        time.sleep(1.5)
+        self.picture("narrow-engine")
+        self.get("#toggle-engine").click()
+        self.settle(max_tokens="30", temperature="0")
+        self.get("#open-settings").click()
+        self.picture("narrow-settings")
+        self.keys(Keys.ESCAPE)
+        self.say("Hello.")
+        self.until(lambda: len(self.replies()) == 2 and self.idle())
+
+    def test_light_and_dark(self):
+        self.put([{"role": "user", "content": "Show me what you can write."}, {"role": "assistant", "content": HOSTILE}])
+        self.settle(max_tokens="60", temperature="1", seed="5")
+        self.say("Now tell me a story about a cat.")
+        time.sleep(4)
+        colour = lambda: self.script("return getComputedStyle(document.body).backgroundColor")  # noqa: E731
+        light = colour()
+        self.picture("light")
+        self.scheme("dark")
+        self.assertNotEqual(colour(), light)
+        self.picture("dark")
+        self.get("#open-settings").click()
+        self.picture("dark-settings")
+        self.script("document.getElementById('theme').value = 'light'")
+        self.get("#settings .primary").click()
+        self.assertEqual(colour(), light)
+        self.get("#stop").click() if not self.idle() else None
+        self.until(self.idle)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[4:]])
