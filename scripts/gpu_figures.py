@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The figures of docs/figures.md: runs `ete bench` on a machine with a GPU, prints a table of each figure, the command
+"""The figures of docs/gpu-figures.md: runs `ete bench` on a machine with a GPU, prints a table of each figure, the command
 that makes it and what it is held against.
 
   scripts/gpu_figures.py [--ete build/release/bin/ete] [--only WORD] [--out FILE.md]

@@ -33,7 +33,7 @@ PassTimes pass_times(const Plan& plan, const HostShareRates& rates, double produ
 
 // The least share, in steps of 0.05, of the shortest pass of one row; 0 unless that saves 5 %. Beside a
 // device with memory of its own a pass with a row of each session may not get longer than it is without a
-// share, with 10 % to spare. plan_for gives the plan with a share; none: it does not fit.
+// share, with 40 % to spare. plan_for gives the plan with a share; none: it does not fit.
 ChosenShare choose_host_share(const HostShareRates& rates, bool shares_host_memory,
                               const std::function<std::optional<Plan>(double share)>& plan_for);
 

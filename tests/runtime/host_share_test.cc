@@ -40,9 +40,9 @@ TEST(HostShare, IsNoneWhereItDoesNotPay) {
   EXPECT_EQ(chosen(rates(50e9, 100e9, 100e9, 10e-3)), 0);
 }
 
-// Without a share a pass takes 160 ms over the link; of many rows, host threads do 28 % in 0.9 of that.
+// Without a share a pass takes 160 ms over the link; of many rows, host threads do 19 % in 0.6 of that.
 TEST(HostShare, IsNoMoreThanManyRowsAllow) {
-  EXPECT_DOUBLE_EQ(chosen(rates(50e9, 100e9, 16e9)), 0.25);
+  EXPECT_DOUBLE_EQ(chosen(rates(50e9, 100e9, 16e9)), 0.15);
   EXPECT_EQ(chosen(rates(50e9, 100e9, 1e9)), 0);
 }
 

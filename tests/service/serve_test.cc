@@ -111,8 +111,7 @@ TEST(Serve, KilledClientFreesItsSession) {
   ASSERT_EQ(sessions_of(*worker), 1) << serve.log();
   client.kill();
   // Long before its text would end; on a quiet machine it takes less than 100 ms.
-  EXPECT_TRUE(eventually(seconds(10), [&] { return sessions_of(*worker) == 0; }))
-      << sessions_of(*worker);
+  EXPECT_TRUE(eventually(seconds(10), [&] { return sessions_of(*worker) == 0; })) << sessions_of(*worker);
 }
 
 TEST(Serve, SignalStopsBothAndExitsZero) {
