@@ -19,7 +19,7 @@ from deployed import BIN, ROOT, check_arguments
 
 DOCS = ROOT / "docs"
 STORY = ROOT / "models" / "story-8m"
-PAGES = ["quick-start.md", "four-gigabyte-card.md", "deploy.md", "many-machines.md"]
+PAGES = ["quick-start.md", "four-gigabyte-card.md", "deploy.md"]
 DOCKERFILE = (ROOT / "deploy" / "docker" / "Dockerfile").read_text()
 
 
@@ -118,18 +118,6 @@ class Commands(unittest.TestCase):
             port = words[words.index("--publish") + 1].split(":")[-1]
             self.assertRegex(DOCKERFILE, rf"(?m)^EXPOSE .*\b{port}\b")
 
-    def check_kubectl(self, words):
-        base = [one for file in (ROOT / "deploy" / "kubernetes" / "base").glob("*.yaml")
-                for one in yaml.safe_load_all(file.read_text())]
-        names = {f"{one['kind'].lower()}/{one['metadata']['name']}" for one in base if "metadata" in one}
-        for word in words[1:]:
-            if word.startswith("deploy/"):
-                self.assertTrue((ROOT / word / "kustomization.yaml").exists())
-            elif "/" in word:
-                self.assertIn(word, names)
-        if "create" in words:
-            self.assertIn(f"namespace: {words[-1]}\n", (ROOT / "deploy/kubernetes/base/kustomization.yaml").read_text())
-
     def check_build(self, words):
         presets = json.loads((ROOT / "CMakePresets.json").read_text())
         kind = "buildPresets" if "--build" in words else "configurePresets"
@@ -148,7 +136,7 @@ class Commands(unittest.TestCase):
             self.assertTrue(words[-1].endswith(f"/edge-transformer-engine_{version}_amd64.deb"), words)
 
     def test_every_command_is_right(self):
-        checks = {"docker": self.check_docker, "kubectl": self.check_kubectl, "cmake": self.check_build,
+        checks = {"docker": self.check_docker, "cmake": self.check_build,
                   "cpack": self.check_build, "sudo": self.check_system}
         run_below = ("source <(scripts/completions.py", "scripts/man_pages.py", "man build/man/", "curl ",
                      "scripts/quickstart.sh")
