@@ -137,7 +137,7 @@ class Pipe(ChatTest):
         servers = Servers(FRONT, TOY_WORKER, template="")
         try:
             command = [ETE, "chat", "--address", f"unix:{servers.directory.name}/front"]
-            result = subprocess.run(command, input=b"hello\n", capture_output=True, timeout=TIMEOUT)
+            result = subprocess.run(command, input=b"", capture_output=True, timeout=TIMEOUT)
             self.assertEqual(result.returncode, 1)
             self.assertIn(b"no chat template", result.stderr)
         finally:
@@ -172,8 +172,11 @@ class Terminal(ChatTest):
         command = [ETE, "chat", *(arguments or ("--address", self.address, *SEEDED))]
         pid, self.terminal = pty.fork()
         if pid == 0:
-            os.chdir(self.tmp)
-            os.execve(ETE, command, {**os.environ, "TERM": "xterm", "LC_ALL": "C"})
+            try:
+                os.chdir(self.tmp)
+                os.execve(ETE, command, {**os.environ, "TERM": "xterm", "LC_ALL": "C"})
+            finally:
+                os._exit(127)
         self.pid = pid
         self.addCleanup(self.end)
         self.read_until("\n> ")

@@ -360,7 +360,9 @@ class Browser(PageTest):
     def test_narrow(self):
         self.size(360, 740)
         self.put([{"role": "user", "content": "Show me code."}, {"role": "assistant", "content": HOSTILE + "\n" + "x" * 300}])
-        self.assertLessEqual(self.script("return document.documentElement.scrollWidth"), 360)
+        for part in ("html", "#scroller", "#composer"):
+            over = self.script("const one = document.querySelector(arguments[0]); return one.scrollWidth - one.clientWidth", part)
+            self.assertLessEqual(over, 0, part)
         small = [one.get_attribute("id") for one in self.all("nav button, #send") if one.size["height"] < 40]
         self.assertEqual(small, [])
         self.assertFalse(self.get("#engine").is_displayed())
