@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what the build needs on Debian 12, and only what is missing. With --ci also what the checks need, with --clients
-# what the clients of every language and their test need.
+# what the clients of every language and their test need, with --page the browser of the page's test.
 set -euo pipefail
 
 packages=(
@@ -14,10 +14,8 @@ packages=(
 )
 for option in "$@"; do
   case $option in
-    --ci)
-      packages+=(git clang clang-format clang-tidy libclang-rt-14-dev
-                 chromium chromium-driver python3-selenium)
-      ;;
+    --ci) packages+=(git clang clang-format clang-tidy libclang-rt-14-dev) ;;
+    --page) packages+=(chromium chromium-driver python3-selenium) ;;
     --clients)
       # Of golang-google-grpc-dev's alternatives only protobuf 1.5 fits the generated messages.
       packages+=(
@@ -30,7 +28,7 @@ for option in "$@"; do
       )
       ;;
     *)
-      echo "setup.sh: $option is not an option; --ci and --clients are" >&2
+      echo "setup.sh: $option is not an option; --ci, --clients and --page are" >&2
       exit 2
       ;;
   esac
