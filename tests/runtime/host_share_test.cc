@@ -9,7 +9,6 @@ namespace ete::test {
 namespace {
 
 using testing::Contains;
-using testing::HasSubstr;
 
 // A model of 8 GB, all streamed.
 std::optional<Plan> streamed(double share) {
