@@ -27,7 +27,9 @@ std::optional<milliseconds> parse_milliseconds(std::string_view text) {
 // again.
 std::optional<milliseconds> retry_delay(const grpc::ClientContext& context) {
   const auto& trailer = context.GetServerTrailingMetadata();
-  const auto text = [](const grpc::string_ref& value) { return std::string_view(value.data(), value.size()); };
+  const auto text = [](const grpc::string_ref& value) {
+    return std::string_view(value.data(), value.size());
+  };
   if (const auto found = trailer.find("grpc-retry-pushback-ms"); found != trailer.end()) {
     return parse_milliseconds(text(found->second)).value_or(milliseconds(-1));
   }
