@@ -58,7 +58,7 @@ class CommandLineTest(unittest.TestCase):
 
 class Usage(CommandLineTest):
     def test_help_and_version(self):
-        commands = {"logits", "inspect", "bench", "pack"} | ({"run", "serve", "tokenize"} if SERVICE else set())
+        commands = {"logits", "inspect", "bench", "pack"} | ({"chat", "run", "serve", "tokenize"} if SERVICE else set())
         result = ete("--help")
         self.assertEqual(result.returncode, 0)
         text = result.stdout.decode()
@@ -115,7 +115,8 @@ class Usage(CommandLineTest):
             (["run", "text", "--address", "nonsense"], "--address"),
             (["run", "text", "--address", "unix:/x", "--model", LLAMA], "--model"),
             (["run", "text", "--address", "unix:/x", "--slots", "2"], "--slots"),
-            (["run", "text", "--model", LLAMA, "--chat"], "--chat"),
+            ([*run, "text", "--chat", "--session", "x"], "--chat"),
+            ([*run, "--tokens", "1", "--chat"], "--chat"),
             (["serve"], "--model"),
             (["serve", "--model", LLAMA, "--listen", "0.0.0.0:50051"], "--insecure-listen-anywhere"),
             (["serve", "--model", LLAMA, "--listen", "127.0.0.1:0"], "--listen"),
