@@ -16,5 +16,10 @@ foreach(name grpc++_reflection grpc++ grpc gpr upb address_sorting protobuf care
   list(APPEND _libs ${_lib_dir}/lib${name}.a)
 endforeach()
 target_link_libraries(ete_grpc INTERFACE -Wl,--start-group ${_libs} ${_absl} -Wl,--end-group Threads::Threads rt dl m)
-target_link_options(ete_grpc INTERFACE -Wl,--exclude-libs,ALL
-                    -Wl,--version-script=${CMAKE_CURRENT_LIST_DIR}/hide.map -Wl,--gc-sections)
+if(ETE_FUZZ)
+  # Clang's sanitizers are in the program: its allocator has to stay visible to libstdc++.so.
+  target_link_options(ete_grpc INTERFACE -Wl,--version-script=${CMAKE_CURRENT_LIST_DIR}/hide_named.map)
+else()
+  target_link_options(ete_grpc INTERFACE -Wl,--exclude-libs,ALL
+                      -Wl,--version-script=${CMAKE_CURRENT_LIST_DIR}/hide.map -Wl,--gc-sections)
+endif()

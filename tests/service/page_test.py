@@ -124,7 +124,12 @@ class Files(PageTest):
         self.assertEqual(status["plan"]["max_sessions"], 8)
         passes = status["passes"]
         self.ask("POST", "/v1/completions", json.dumps({"prompt": "Once", "max_tokens": 3}))
-        status = json.loads(self.ask("GET", "/status")[1])
+        end = time.monotonic() + 10
+        while True:  # the session ends a moment after its reply
+            status = json.loads(self.ask("GET", "/status")[1])
+            if status["sessions"] == 0 or time.monotonic() > end:
+                break
+            time.sleep(0.02)
         self.assertGreater(status["passes"], passes)
         self.assertEqual((status["sessions"], status["queued"]), (0, 0))
 
