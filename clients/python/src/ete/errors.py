@@ -78,7 +78,8 @@ def from_rpc_error(error: Any) -> EteError:
 
 
 def _retry_delay(metadata: Any) -> Optional[float]:
-    told = dict(metadata or ())
+    # Not dict(): grpc.aio's Metadata looks like a mapping to it, and its keys() are pairs.
+    told = {key: value for key, value in metadata or ()}
     if _PUSHBACK in told:
         value = _milliseconds(told[_PUSHBACK])
         return -1.0 if value is None else value / 1000
