@@ -2,6 +2,7 @@
 
 #include <signal.h>
 
+#include "clients/cli/arguments.h"
 #include "clients/cli/progress_bar.h"
 #include "clients/cli/server_commands.h"
 #include "engine/base/error.h"
@@ -71,6 +72,12 @@ int LocalServers::wait_until_ready(int signal_fd) {
     const int signal = next_signal(signal_fd, kProbeInterval);
     if (signal != 0 && signal != SIGCHLD) return signal;
   }
+}
+
+std::unique_ptr<LocalServers> start_servers(const CLI::App& command, const GenerationOptions& options) {
+  if (!options.address.empty()) return nullptr;
+  return std::make_unique<LocalServers>(options.model.empty() ? default_model() : options.model,
+                                        engine_arguments(command));
 }
 
 }  // namespace ete::cli

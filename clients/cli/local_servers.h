@@ -1,5 +1,6 @@
 #pragma once
 
+#include <CLI/CLI.hpp>
 #include <memory>
 #include <optional>
 #include <string>
@@ -7,6 +8,7 @@
 
 #include "clients/cli/private_directory.h"
 #include "clients/cli/process.h"
+#include "clients/cli/run_options.h"
 #include "clients/cli/server_client.h"
 #include "engine/base/error.h"
 
@@ -34,5 +36,8 @@ class LocalServers {
   Child worker_;
   Child front_;
 };
+
+// Of a command that was not told the address of others; null: it was. The signals are blocked already.
+std::unique_ptr<LocalServers> start_servers(const CLI::App& command, const GenerationOptions& options);
 
 }  // namespace ete::cli

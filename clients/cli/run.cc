@@ -106,10 +106,8 @@ int run(const CLI::App& command, const RunOptions& options) {
   v1::GenerateRequest request = make_request(command, options);
   if (!options.session.empty()) check_session_path(options.session);
   const int signal_fd = block_signals_into_fd({SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGCHLD});
-  std::unique_ptr<LocalServers> servers;
-  if (options.address.empty()) {
-    servers = std::make_unique<LocalServers>(options.model.empty() ? default_model() : options.model,
-                                             engine_arguments(command));
+  const auto servers = start_servers(command, options);
+  if (servers) {
     const int signal = servers->wait_until_ready(signal_fd);
     if (signal != 0) return kSignalExitBase + signal;
   }

@@ -9,7 +9,6 @@
 #include <string>
 #include <string_view>
 
-#include "clients/cli/arguments.h"
 #include "clients/cli/chat/conversation.h"
 #include "clients/cli/chat/line_reader.h"
 #include "clients/cli/chat/settings.h"
@@ -325,10 +324,8 @@ int chat(const CLI::App& command, const ChatOptions& options) {
   check_server_flags(command, options);
   const bool interactive = isatty(STDIN_FILENO) == 1;
   const int signal_fd = block_signals_into_fd({SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGCHLD});
-  std::unique_ptr<LocalServers> servers;
-  if (options.address.empty()) {
-    servers = std::make_unique<LocalServers>(options.model.empty() ? default_model() : options.model,
-                                             engine_arguments(command));
+  const auto servers = start_servers(command, options);
+  if (servers) {
     const int signal = servers->wait_until_ready(signal_fd);
     if (signal != 0) return kSignalExitBase + signal;
   }

@@ -7,6 +7,7 @@
 
 #include "ete/v1/engine.grpc.pb.h"
 #include "services/front/http/openai_error.h"
+#include "services/front/http/openai_reply.h"
 #include "services/front/http/openai_request.h"
 #include "services/front/status.h"
 
@@ -64,15 +65,11 @@ RequestJson status_json(const StatusCall& call) {
           {"plan", std::move(plan)}};
 }
 
-std::string text_of(const RequestJson& json) {
-  return json.dump(-1, ' ', false, RequestJson::error_handler_t::replace);
-}
-
 void answer(const StatusCall& call, const grpc::Status& status) {
   const RequestJson json =
       status.ok() ? status_json(call)
                   : RequestJson{{"state", "away"}, {"why", from_status(status, call.where).what()}};
-  call.exchange->reply({.body = text_of(json), .headers = {{"Cache-Control", "no-store"}}});
+  call.exchange->reply({.body = json_text(json), .headers = {{"Cache-Control", "no-store"}}});
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "services/front/http/openai_error.h"
+#include "services/front/http/openai_reply.h"
 #include "services/front/http/openai_request.h"
 #include "services/front/tokenizer/utf8.h"
 #include "services/front/validation.h"
@@ -19,8 +20,7 @@ using Exchange = std::shared_ptr<HttpExchange>;
 
 // Answers with what `make` returns or throws.
 void answer(const Exchange& exchange, const FieldNames& names, const std::function<RequestJson()>& make) {
-  const auto error = failure_of(
-      [&] { exchange->reply({.body = make().dump(-1, ' ', false, RequestJson::error_handler_t::replace)}); });
+  const auto error = failure_of([&] { exchange->reply({.body = json_text(make())}); });
   if (error) exchange->reply(error_reply(in_client_words(*error, names)));
 }
 
