@@ -3,6 +3,7 @@
 Arguments: the paths of ete, ete-front and toy_worker, and the root of the sources.
 """
 
+import codecs
 import json
 import os
 import pathlib
@@ -12,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 import unittest
 
@@ -167,6 +169,7 @@ class Terminal(ChatTest):
     def setUp(self):
         super().setUp()
         self.seen = ""
+        self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def start(self, *arguments):
         command = [ETE, "chat", *(arguments or ("--address", self.address, *SEEDED))]
@@ -179,7 +182,7 @@ class Terminal(ChatTest):
                 os._exit(127)
         self.pid = pid
         self.addCleanup(self.end)
-        self.read_until("\n> ")
+        self.read_prompt()
 
     def end(self):
         if self.pid:
@@ -197,10 +200,16 @@ class Terminal(ChatTest):
             self.assertLess(time.monotonic(), end, repr(self.seen))
             if not select.select([self.terminal], [], [], 0.2)[0]:
                 continue
-            data = os.read(self.terminal, 4096).decode(errors="replace")
-            self.seen += data.replace("\x1b[?2004h", "").replace("\x1b[?2004l", "").replace("\r", "")
+            data = self.seen + self.decoder.decode(os.read(self.terminal, 4096))
+            self.seen = data.replace("\x1b[?2004h", "").replace("\x1b[?2004l", "").replace("\r", "")
         at = self.seen.index(mark) + len(mark)
         before, self.seen = self.seen[:at], self.seen[at:]
+        return before
+
+    def read_prompt(self):
+        before = self.read_until("\n> ")
+        modes = termios.tcgetattr(self.terminal)[3]
+        self.assertFalse(modes & termios.ICANON, "what is typed at the prompt would be the kernel's to edit")
         return before
 
     def wait(self):
@@ -219,13 +228,13 @@ class Terminal(ChatTest):
 
     def said(self):
         self.type("/save saved\r")
-        self.read_until("\n> ")
+        self.read_prompt()
         return [message["content"] for message in self.saved() if message["role"] == "user"]
 
     def test_a_reply_its_figures_and_the_end(self):
         self.start()
         self.type("hello\r")
-        shown = self.read_until("\n> ")
+        shown = self.read_prompt()
         self.assertIn(self.reply_to([turn("user", "hello")]) + "\n", shown)
         self.assertRegex(shown, r"\[12 tokens, [\d.]+ tokens/s; prompt")
         self.type("\x04")
@@ -237,47 +246,47 @@ class Terminal(ChatTest):
         self.read_until("hello\n")
         time.sleep(0.3)
         self.type("\x03")
-        self.assertRegex(self.read_until("\n> "), r"\[stopped after \d+ tokens\]")
+        self.assertRegex(self.read_prompt(), r"\[stopped after \d+ tokens\]")
         self.type("/set max-tokens 5\r")
-        self.read_until("\n> ")
+        self.read_prompt()
         self.type("more\r")
-        self.assertIn("[5 tokens", self.read_until("\n> "))
+        self.assertIn("[5 tokens", self.read_prompt())
         self.assertEqual(self.said(), ["hello", "more"])
 
     def test_ctrl_c_drops_the_line(self):
         self.start()
         self.type("not this\x03")
-        self.read_until("\n> ")
+        self.read_prompt()
         self.type("this\r")
-        self.read_until("\n> ")
+        self.read_prompt()
         self.assertEqual(self.said(), ["this"])
 
     def test_editing_and_lines_before(self):
         self.start()
         self.type("helo\x1b[Dl\r")
-        self.read_until("\n> ")
+        self.read_prompt()
         self.type("\x1b[A!\r")
-        self.read_until("\n> ")
+        self.read_prompt()
         self.type("gr\u00fc\u00dfe \u4f60\u597d\x7f\r")
-        self.read_until("\n> ")
+        self.read_prompt()
         self.assertEqual(self.said(), ["hello", "hello!", "gr\u00fc\u00dfe \u4f60"])
 
     def test_pasted_lines_are_one_message(self):
         self.start()
         self.type(PASTE % "def f():\r\treturn 1\r" + "?\r")
-        self.read_until("\n> ")
+        self.read_prompt()
         self.type("a\x1b\rb\r")
-        self.read_until("\n> ")
+        self.read_prompt()
         self.assertEqual(self.said(), ["def f():\n return 1\n?", "a\nb"])
 
     def test_errors_leave_it_running(self):
         self.start()
         self.type("/sing\r")
-        self.assertIn("/sing is no command", self.read_until("\n> "))
+        self.assertIn("/sing is no command", self.read_prompt())
         self.type("/load nowhere\r")
-        self.assertIn("nowhere: cannot be read", self.read_until("\n> "))
+        self.assertIn("nowhere: cannot be read", self.read_prompt())
         self.type("/help\r")
-        self.assertIn("/retry", self.read_until("\n> "))
+        self.assertIn("/retry", self.read_prompt())
         self.type("/quit\r")
         self.assertEqual(self.wait(), 0)
 
@@ -285,16 +294,16 @@ class Terminal(ChatTest):
         (self.tmp / "kept").write_text(json.dumps({"messages": [turn("user", "a\x1b]0;title\x07b\x9bc\td")]}))
         self.start()
         self.type("/load kept\r")
-        self.read_until("\n> ")
+        self.read_prompt()
         self.type("/show\r")
-        self.assertIn("a\ufffd]0;title\ufffdb\ufffdc", self.read_until("\n> "))
+        self.assertIn("a\ufffd]0;title\ufffdb\ufffdc", self.read_prompt())
 
     def test_its_own_servers_and_what_they_reuse(self):
         self.start("--model", STORY, "--device", "cpu", "--temperature", "0", "--max-tokens", "20", "--ignore-eos")
         self.type("Tell me a story about a dog.\r")
-        self.assertNotIn("reused", self.read_until("\n> "))
+        self.assertNotIn("reused", self.read_prompt())
         self.type("And a cat.\r")
-        self.assertRegex(self.read_until("\n> "), r"prompt \d+ tokens, [1-9]\d* reused")
+        self.assertRegex(self.read_prompt(), r"prompt \d+ tokens, [1-9]\d* reused")
         self.type("\x04")
         self.assertEqual(self.wait(), 0)
 

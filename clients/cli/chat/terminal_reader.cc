@@ -195,6 +195,8 @@ class TerminalReader final : public LineReader {
 
   InputLine read(const std::string& prompt) override {
     prompt_.assign(prompt.begin(), prompt.end());
+    // libedit does this after the prompt: what is typed at once would be the kernel's to edit.
+    el_wset(edit_, EL_PREP_TERM, 1);
     show(kPasteOn);
     int count = 0;
     const wchar_t* line = el_wgets(edit_, &count);
