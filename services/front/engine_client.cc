@@ -119,7 +119,7 @@ std::shared_ptr<const ServedModel> EngineClient::model() const {
 void EngineClient::when_settled(std::chrono::system_clock::time_point deadline, std::function<void()> then) {
   {
     const std::lock_guard lock(mutex_);
-    const auto until = std::min(deadline, lost_at_ + kComeback);
+    const auto until = std::min(deadline, expected_since_ + kComeback);
     const bool may_come_back = serving_ == nullptr && away_code_ == FrontErrorCode::unavailable && !stop_;
     if (may_come_back && std::chrono::system_clock::now() < until) {
       waiting_.push_back({until, std::move(then)});
@@ -196,7 +196,7 @@ std::chrono::milliseconds EngineClient::inspect() {
     return kWhileServing;
   }
   if (serves(status->worker_id())) return kWhileServing;
-  set_away("its model may have changed");
+  expect_soon();
   try {
     latest_ = fetch_model();
     set_serving(latest_);
@@ -253,6 +253,12 @@ std::shared_ptr<const ServedModel> EngineClient::fetch_model() {
   }
 }
 
+void EngineClient::expect_soon() {
+  set_away(latest_ == nullptr ? "its model is being read" : "its model may have changed");
+  const std::lock_guard lock(mutex_);
+  expected_since_ = std::chrono::system_clock::now();
+}
+
 void EngineClient::set_away(const std::string& why, FrontErrorCode code) {
   {
     const std::lock_guard lock(mutex_);
@@ -260,7 +266,7 @@ void EngineClient::set_away(const std::string& why, FrontErrorCode code) {
     away_code_ = code;
     if (serving_ == nullptr) return;
     serving_ = nullptr;
-    lost_at_ = std::chrono::system_clock::now();
+    expected_since_ = std::chrono::system_clock::now();
   }
   spdlog::warn("the worker at {} is away: {}", where_, why);
   on_serving_(false);

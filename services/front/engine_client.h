@@ -58,6 +58,8 @@ class EngineClient {
   std::shared_ptr<const ServedModel> fetch_model();
   std::optional<v1::GetStatusReply> fetch_status();
   void set_away(const std::string& why, FrontErrorCode code = FrontErrorCode::unavailable);
+  // Away, for as long as its model takes to be read.
+  void expect_soon();
   void set_serving(std::shared_ptr<const ServedModel> model);
   bool serves(const std::string& worker_id) const;
   // Calls those that wait in vain, or need not any more.
@@ -80,8 +82,8 @@ class EngineClient {
   std::shared_ptr<const ServedModel> serving_;  // null: away
   std::string why_away_;
   FrontErrorCode away_code_ = FrontErrorCode::unavailable;
-  // When serving_ became null; the epoch: it never was anything else.
-  std::chrono::system_clock::time_point lost_at_;
+  // When serving_ became null, or its model began to be read; the epoch: neither happened yet.
+  std::chrono::system_clock::time_point expected_since_;
   struct Waiting {
     std::chrono::system_clock::time_point until;
     std::function<void()> then;

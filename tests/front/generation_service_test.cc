@@ -221,6 +221,17 @@ TEST_F(GenerationServiceTest, HealthFollowsTheWorker) {
   EXPECT_TRUE(eventually([&] { return !healthy(); }, milliseconds(3000)));
 }
 
+TEST_F(GenerationServiceTest, WaitsWhileTheModelIsRead) {
+  ToyWorker::Options options = worker_options();
+  options.model_time = milliseconds(1000);
+  worker_ = std::make_unique<ToyWorker>(options);
+  start_front();
+  std::this_thread::sleep_for(milliseconds(300));
+  EXPECT_FALSE(healthy());
+  const Outcome early = generate(request_for("x", 1));
+  EXPECT_TRUE(early.status.ok()) << early.status.error_message();
+}
+
 TEST_F(GenerationServiceTest, AModelWithTheWrongDigestIsNotServed) {
   ToyWorker::Options options = worker_options();
   options.wrong_digest = true;

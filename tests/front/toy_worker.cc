@@ -42,6 +42,7 @@ class ToyWorker::Service : public v1::Engine::Service {
 
   grpc::Status GetModel(grpc::ServerContext*, const v1::GetModelRequest*,
                         grpc::ServerWriter<v1::GetModelReply>* writer) override {
+    std::this_thread::sleep_for(options_.model_time);
     v1::GetModelReply tokenizer;
     service::TokenizerDigest digest;
     if (options_.tokenizer_json.empty()) {

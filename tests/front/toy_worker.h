@@ -21,6 +21,7 @@ class ToyWorker {
     int32_t vocab_size = ToyModel::kVocab;
     int64_t context = 64;
     std::chrono::milliseconds step_time{0};
+    std::chrono::milliseconds model_time{0};  // before it tells of its model
     bool wrong_digest = false;
     bool loading = false;
     std::string tokenizer_json;  // empty: every byte is a token

@@ -26,10 +26,11 @@ struct StatusCall {
   v1::GetStatusReply reply;
 };
 
-const char* word_of(v1::GetStatusReply::State state) {
+// A worker that serves is of no use before this front has read its model.
+const char* word_of(v1::GetStatusReply::State state, bool model_known) {
   switch (state) {
     case v1::GetStatusReply::SERVING:
-      return "serving";
+      return model_known ? "serving" : "loading";
     case v1::GetStatusReply::DRAINING:
       return "draining";
     default:
@@ -45,7 +46,7 @@ RequestJson status_json(const StatusCall& call) {
   const v1::GetStatusReply& status = call.reply;
   RequestJson plan = parsed_or_null(status.plan_json());
   if (plan.is_discarded()) plan = nullptr;
-  return {{"state", word_of(status.state())},
+  return {{"state", word_of(status.state(), !call.model.empty())},
           {"model", call.model.empty() ? RequestJson() : RequestJson(call.model)},
           {"worker_id", status.worker_id()},
           {"load", {{"fraction", status.load_fraction()}, {"step", status.load_step()}}},

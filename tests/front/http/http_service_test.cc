@@ -13,13 +13,16 @@ using std::chrono::milliseconds;
 class HttpServiceTest : public FrontFixture {
  protected:
   void start_with_http(ToyWorker::Options options) {
+    start_unready_with_http(std::move(options));
+    ASSERT_TRUE(eventually([&] { return healthy(); }));
+  }
+  void start_unready_with_http(ToyWorker::Options options) {
     worker_ = std::make_unique<ToyWorker>(std::move(options));
     const FrontServer::Http http{service::parse_address("127.0.0.1:0"), {}};
     front_.emplace(service::parse_address("unix:" + worker_path()),
                    service::parse_address("unix:" + dir_.file("front")), most_unread_, http);
     channel_ = grpc::CreateChannel("unix:" + dir_.file("front"), grpc::InsecureChannelCredentials());
     stub_ = v1::Generation::NewStub(channel_);
-    ASSERT_TRUE(eventually([&] { return healthy(); }));
   }
   int port() const { return front_->http_address().port; }
   Json post(const std::string& path, const Json& body, int status = 200) {
@@ -115,6 +118,20 @@ TEST_F(HttpServiceTest, WithoutItsWorkerItSaysSo) {
   EXPECT_EQ(health.status, 503);
   EXPECT_EQ(health.json()["error"]["code"], "unavailable");
   EXPECT_EQ(post("/v1/completions", {{"prompt", "x"}}, 503)["error"]["type"], "server_error");
+}
+
+TEST_F(HttpServiceTest, StatusSaysServingOnlyWhenRequestsAreServed) {
+  ToyWorker::Options options = worker_options();
+  options.model_time = milliseconds(500);
+  start_unready_with_http(options);
+  const auto state = [&] {
+    HttpClient client(port());
+    return client.ask("GET /status HTTP/1.1\r\nHost: x\r\n\r\n").json()["state"].get<std::string>();
+  };
+  ASSERT_TRUE(eventually([&] { return state() != "away"; }));
+  EXPECT_EQ(state(), "loading");
+  ASSERT_TRUE(eventually([&] { return state() == "serving"; }));
+  EXPECT_TRUE(healthy());
 }
 
 TEST_F(HttpServiceTest, ShutdownEndsWhatRuns) {
