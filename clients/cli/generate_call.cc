@@ -22,7 +22,11 @@ constexpr milliseconds kFailureWait{200};  // from a stream's end to the exit of
 
 // A message of the server about a field, about the flag that filled it instead.
 std::string with_flag(const std::string& message, const std::string& prompt_name) {
-  const std::pair<std::string, std::string> names[] = {{"text", prompt_name}, {"tokens.ids", "--tokens"}};
+  const std::pair<std::string, std::string> names[] = {{"text", prompt_name},
+                                                       {"tokens.ids", "--tokens"},
+                                                       {"grammar.gbnf", "--grammar"},
+                                                       {"grammar.json_schema", "--json-schema"},
+                                                       {"stopping.min_tokens", "--min-tokens"}};
   for (const auto& [name, flag] : names) {
     if (message.rfind(name + ":", 0) == 0 || message.rfind(name + "[", 0) == 0) {
       return flag + message.substr(name.size());
@@ -124,6 +128,8 @@ std::string name_of(v1::FinishReason reason) {
       return "stop_token";
     case v1::FINISH_REASON_CONTEXT_FULL:
       return "context_full";
+    case v1::FINISH_REASON_GRAMMAR:
+      return "grammar";
     default:
       throw Error(ErrorCode::internal, "the server ended the text without a reason");
   }

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <limits>
 #include <optional>
 #include <stdexcept>
@@ -119,9 +120,21 @@ void add_stopping_flags(CLI::App& app, v1::Stopping& stopping) {
       ->type_name("TEXT")
       ->allow_extra_args(false)
       ->group(kGroup);
+  add_count(app, "--min-tokens", "tokens before which the text does not end by itself [0]",
+            [&stopping](int32_t value) { stopping.set_min_tokens(value); });
   app.add_flag_callback(
          "--ignore-eos", [&stopping] { stopping.set_ignore_eos(true); },
          "go on after the model's end-of-text ids, up to --max-tokens")
+      ->group(kGroup);
+}
+
+void add_grammar_flags(CLI::App& app, RunOptions& options) {
+  app.add_option("--grammar", options.grammar,
+                 "the text is one of the grammar in this file, in llama.cpp's notation (GBNF)")
+      ->type_name("FILE")
+      ->group(kGroup);
+  app.add_option("--json-schema", options.json_schema, "the text is JSON of the JSON Schema in this file")
+      ->type_name("FILE")
       ->group(kGroup);
 }
 
@@ -138,6 +151,22 @@ std::string prompt_text(const std::string& prompt) {
   }
   std::string text = read_rest();
   require_utf8<std::runtime_error>("PROMPT from stdin", text);
+  return text;
+}
+
+std::string grammar_text(const std::string& flag, const std::string& path) {
+  constexpr size_t kMostBytes = size_t{1} << 20;  // the server accepts less
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kMostBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (!file.is_open() || file.bad())
+    throw Error(ErrorCode::not_found, flag + ": " + path + " cannot be read");
+  text.resize(static_cast<size_t>(file.gcount()));
+  if (text.size() > kMostBytes) {
+    throw Error(ErrorCode::invalid_argument,
+                flag + ": " + path + " has more than 1 MiB, which is not accepted");
+  }
+  require_utf8<std::runtime_error>(flag + ": " + path, text);
   return text;
 }
 
@@ -201,10 +230,11 @@ void add_run_flags(CLI::App& command, RunOptions& options) {
       "--json", options.json,
       "one JSON document on stdout, at the end: prompt_ids, ids, text (with U+FFFD for bytes that are "
       "not UTF-8), finish_reason (length, stop_string, stop_token, "
-      "context_full), timings, plan");
+      "context_full, grammar), timings, plan");
   command.add_flag("--chat", options.chat,
                    "PROMPT is what a user says: the model's chat template makes the prompt of it");
   add_generation_flags(command, options, kDefaultMaxTokens);
+  add_grammar_flags(command, options);
   add_engine_flags(command, options.engine);
 }
 
@@ -236,6 +266,12 @@ v1::GenerateRequest make_request(const CLI::App& command, const RunOptions& opti
   }
   *request.mutable_sampling() = options.sampling;
   *request.mutable_stopping() = options.stopping;
+  const bool has_grammar = command.count("--grammar") != 0;
+  const bool has_schema = command.count("--json-schema") != 0;
+  if (has_grammar && has_schema) throw UsageError("--grammar and --json-schema cannot both be given");
+  v1::Grammar* grammar = has_grammar || has_schema ? request.mutable_grammar() : nullptr;
+  if (has_grammar) grammar->set_gbnf(grammar_text("--grammar", options.grammar));
+  if (has_schema) grammar->set_json_schema(grammar_text("--json-schema", options.json_schema));
   return request;
 }
 

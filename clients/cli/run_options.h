@@ -22,8 +22,10 @@ struct GenerationOptions {
 struct RunOptions : GenerationOptions {
   std::string prompt;  // "-": stdin
   std::vector<int32_t> tokens;
-  std::string session;  // a file; empty: none
-  bool chat = false;    // PROMPT is a user's turn
+  std::string session;      // a file; empty: none
+  std::string grammar;      // a file of GBNF; empty: none
+  std::string json_schema;  // likewise
+  bool chat = false;        // PROMPT is a user's turn
   bool json = false;
 };
 

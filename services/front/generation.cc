@@ -49,6 +49,7 @@ Generation::Generation(std::shared_ptr<const ServedModel> model, GenerationReque
       request_(std::move(request)),
       sink_(sink),
       session_(session),
+      constraint_(model_, request_.rules, ending_ids(*model_, request_)),
       sampler_(request_.sampling, model_->vocab_size, request_.prompt_ids, request_.logprobs),
       matcher_(request_.stops),
       decoder_(*model_->tokenizer, true) {
@@ -57,6 +58,15 @@ Generation::Generation(std::shared_ptr<const ServedModel> model, GenerationReque
   // The output continues the prompt's text: whether its first space belongs to it depends on what stands
   // before.
   for (int32_t id : request_.prompt_ids) decoder_.push(id);
+  // A grammar reads the ids' own bytes.
+  if (constraint_.has_grammar()) decoder_.begin_text();
+  sampler_.allow(constraint_.allowed());
+}
+
+std::vector<int32_t> Generation::ending_ids(const ServedModel& model, const GenerationRequest& request) {
+  std::vector<int32_t> ids = request.stop_token_ids;
+  if (!request.ignore_eos) ids.insert(ids.end(), model.eos_token_ids.begin(), model.eos_token_ids.end());
+  return ids;
 }
 
 void Generation::start() {
@@ -68,6 +78,12 @@ void Generation::start() {
   info->set_seed(request_.sampling.seed);
   info->set_model(model_->name);
   sink_.on_reply(std::move(reply));
+  if (constraint_.over() && budget_ > 0) {
+    first_token_ = last_token_ = started_;
+    v1::Finish done;
+    done.set_reason(v1::FINISH_REASON_GRAMMAR);
+    return finish(std::move(done));
+  }
 
   v1::SessionRequest message;
   v1::Open* open = message.mutable_open();
@@ -88,6 +104,7 @@ void Generation::fill_wanted(v1::Wanted* wanted) const {
   wanted->set_top_k(query.top_k);
   wanted->set_temperature(query.temperature);
   wanted->mutable_extra_ids()->Add(query.extra_ids.begin(), query.extra_ids.end());
+  if (query.allowed != nullptr) wanted->set_allowed_mask(query.allowed->mask());
   wanted->set_full_row(query.full_row);
 }
 
@@ -195,11 +212,15 @@ void Generation::take(const Sampled& sampled) {
     text = last_text();
   } else {
     text = certain_text(decoder_.push(sampled.id));
-    if (generated_ == budget_) {
+    constraint_.accept(sampled.id);
+    if (constraint_.over()) {
+      done.set_reason(v1::FINISH_REASON_GRAMMAR);
+    } else if (generated_ == budget_) {
       done.set_reason(generated_ == request_.max_tokens ? v1::FINISH_REASON_LENGTH
                                                         : v1::FINISH_REASON_CONTEXT_FULL);
-      if (!matcher_.matched()) text += last_text();
     }
+    const bool last = done.reason() != v1::FINISH_REASON_UNSPECIFIED;
+    if (last && !matcher_.matched()) text += last_text();
   }
   if (matcher_.matched()) {
     done.set_reason(v1::FINISH_REASON_STOP_STRING);
@@ -208,6 +229,7 @@ void Generation::take(const Sampled& sampled) {
   emit(std::move(text), sampled);
   if (done.reason() != v1::FINISH_REASON_UNSPECIFIED) return finish(std::move(done));
   sampler_.accept(sampled.id);
+  sampler_.allow(constraint_.allowed());
   if (sink_.wants_more()) {
     step();
   } else {

@@ -13,6 +13,7 @@
 #include "services/front/sampler.h"
 #include "services/front/served_model.h"
 #include "services/front/stop_matcher.h"
+#include "services/front/token_constraint.h"
 #include "services/front/tokenizer/stream_decoder.h"
 
 namespace ete::front {
@@ -28,6 +29,7 @@ struct GenerationRequest {
   std::vector<std::string> stops;       // 1 to 1,024 bytes each
   std::vector<int32_t> stop_token_ids;  // end the generation also when ignore_eos is set
   bool ignore_eos = false;              // go on after the model's end-of-generation ids
+  OutputRules rules;
 };
 
 // One request from prompt to last token: a state machine that is told of events and never waits. The text
@@ -74,6 +76,7 @@ class Generation {
   void take(const Sampled& sampled);
   void step();
   void fill_wanted(v1::Wanted* wanted) const;
+  static std::vector<int32_t> ending_ids(const ServedModel& model, const GenerationRequest& request);
   bool ends(int32_t id) const;
   std::string certain_text(const std::string& decoded);
   std::string last_text();
@@ -86,6 +89,7 @@ class Generation {
   const GenerationRequest request_;
   Sink& sink_;
   EngineSession& session_;
+  TokenConstraint constraint_;
   Sampler sampler_;
   StopMatcher matcher_;
   StreamDecoder decoder_;

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "services/front/repetition_guard.h"
+
 namespace ete::front {
 
 // Resolved and validated sampling parameters: generation.proto Sampling with its defaults filled in.
@@ -20,6 +22,14 @@ struct SamplingParams {
   std::vector<std::pair<int32_t, float>>
       logit_bias;  // ids inside the vocabulary, each once; finite or -infinity
   uint64_t seed = 0;
+  float typical_p = 1.0f;  // (0, 1]
+  float xtc_probability = 0.0f;
+  float xtc_threshold = 0.1f;
+  DryParams dry;
+  float mirostat_tau = 0.0f;  // bits; 0: off
+  float mirostat_eta = 0.1f;
+  float dynamic_temperature_range = 0.0f;  // 0: off; at most temperature
+  float dynamic_temperature_exponent = 1.0f;
 };
 
 // The edits that one request makes to raw logits before its temperature: logit_bias, then the repetition

@@ -39,9 +39,8 @@ void check_logit(double logit, int32_t id) {
 // best: the highest adjusted logit.
 void require_drawable(double best) {
   if (best == kMinusInfinity) {
-    throw FrontError(
-        FrontErrorCode::invalid_argument,
-        "sampling.logit_bias: -infinity for every id that the model allows leaves nothing to draw");
+    throw FrontError(FrontErrorCode::invalid_argument,
+                     "sampling.logit_bias: -infinity for every id that may be drawn leaves nothing to draw");
   }
 }
 
@@ -50,13 +49,6 @@ std::optional<size_t> first_above(std::span<const double> cumulative, double tar
   const auto it = std::upper_bound(cumulative.begin(), cumulative.end(), target);
   if (it == cumulative.end()) return std::nullopt;
   return static_cast<size_t>(it - cumulative.begin());
-}
-
-double logsumexp_of(std::span<const float> row) {
-  const double best = *std::max_element(row.begin(), row.end());
-  double sum = 0;
-  for (float logit : row) sum += std::exp(logit - best);
-  return best + std::log(sum);
 }
 
 }  // namespace
@@ -122,7 +114,9 @@ Sampler::Sampler(const SamplingParams& params, int32_t vocab_size, std::span<con
       policy_(policy),
       most_(std::max(policy.most, policy.most_part > 0 ? vocab_size / policy.most_part : 0)),
       adjuster_(params, prompt),
+      guard_(params.dry, prompt),
       adaptive_k_(params.temperature == 0 || params.top_k > 0 ? 0 : policy.start) {
+  if (SamplingChain::is_needed(params)) chain_.emplace(params);
   refresh_query();
 }
 
@@ -130,14 +124,23 @@ bool Sampler::before(const Candidate& a, const Candidate& b) {
   return a.value > b.value || (a.value == b.value && a.id < b.id);
 }
 
+void Sampler::allow(std::shared_ptr<const TokenSet> ids) {
+  if (ids == nullptr && allowed_ == nullptr) return;
+  allowed_ = std::move(ids);
+  refresh_query();
+}
+
 void Sampler::refresh_query() {
   const bool greedy = params_.temperature == 0;
   const auto affected = static_cast<int32_t>(adjuster_.affected_ids().size());
   query_ = LogitsQuery{};
+  query_.allowed = allowed_;
   query_.temperature = greedy ? 1.0f : params_.temperature;
   // The model's own probabilities need its logsumexp at temperature 1, and a reply holds one logsumexp.
   // Naming a large part of a vocabulary costs more than its row does.
-  if ((logprobs_ && query_.temperature != 1.0f) || (affected > kManyAffected && affected > vocab_size_ / 4)) {
+  const bool whole = chain_ || params_.dry.multiplier > 0;
+  if (whole || (logprobs_ && query_.temperature != 1.0f) ||
+      (affected > kManyAffected && affected > vocab_size_ / 4)) {
     query_.full_row = true;
     return;
   }
@@ -150,7 +153,7 @@ void Sampler::refresh_query() {
     k = std::max(k, std::min(params_.top_k, most_) + spare);
   }
   if (logprobs_) k = std::max(k, *logprobs_);
-  query_.top_k = std::min(k, vocab_size_);
+  query_.top_k = std::min(k, choices());
   query_.extra_ids = adjuster_.affected_ids();
 }
 
@@ -164,6 +167,8 @@ void Sampler::accept(int32_t id) {
   fetched_ = false;
   ++draws_;
   adjuster_.add_output(id);
+  guard_.accept(id);
+  if (chain_) chain_->accept();
   refresh_query();
 }
 
@@ -186,6 +191,7 @@ void Sampler::check_reply(const PartialLogits& logits) const {
     if (here.id < 0 || here.id >= vocab_size_) {
       bad_reply("id " + std::to_string(here.id) + " is outside [0, " + std::to_string(vocab_size_) + ")");
     }
+    if (!may_draw(here.id)) bad_reply("id " + std::to_string(here.id) + " is not among those asked for");
     if (i > 0 && !before({logits.top_logits[i - 1], logits.top_ids[i - 1]}, here)) {
       bad_reply("the best ids are not descending at index " + std::to_string(i));
     }
@@ -199,10 +205,13 @@ Sampler::Known Sampler::known_from(const PartialLogits& logits) const {
   Known known;
   const size_t k = logits.top_ids.size();
   const Candidate last{logits.top_logits[k - 1], logits.top_ids[k - 1]};
-  const bool whole = k == static_cast<size_t>(vocab_size_);
+  const bool whole = k == static_cast<size_t>(choices());
+  int64_t named_edits = 0;
   std::vector<Candidate> edited;
   for (size_t i = 0; i < query_.extra_ids.size(); ++i) {
     const Candidate candidate{adjuster_.adjust(i, logits.extra_logits[i]), query_.extra_ids[i]};
+    if (!may_draw(candidate.id)) continue;
+    ++named_edits;
     if (whole || !before(last, candidate)) {
       edited.push_back(candidate);
     } else {
@@ -220,8 +229,7 @@ Sampler::Known Sampler::known_from(const PartialLogits& logits) const {
       untouched.push_back(candidate);
     }
   }
-  known.unnamed =
-      vocab_size_ - static_cast<int64_t>(untouched.size()) - static_cast<int64_t>(query_.extra_ids.size());
+  known.unnamed = choices() - static_cast<int64_t>(untouched.size()) - named_edits;
   known.bound = last.value;
   known.prefix.resize(edited.size() + untouched.size());
   std::merge(edited.begin(), edited.end(), untouched.begin(), untouched.end(), known.prefix.begin(), before);
@@ -235,7 +243,9 @@ Sampler::Interval Sampler::unnamed_weight(const Known& known, const PartialLogit
   if (known.unnamed == 0) return {0, 0};
   const double temperature = params_.temperature;
   double named = 0;
-  for (size_t i = 0; i < logits.extra_logits.size(); ++i) named += weight(logits.extra_logits[i], best);
+  for (size_t i = 0; i < logits.extra_logits.size(); ++i) {
+    if (may_draw(query_.extra_ids[i])) named += weight(logits.extra_logits[i], best);
+  }
   for (size_t i = 0; i < logits.top_ids.size(); ++i) {
     if (!adjuster_.affects(logits.top_ids[i])) named += weight(logits.top_logits[i], best);
   }
@@ -250,13 +260,13 @@ Sampler::Interval Sampler::unnamed_weight(const Known& known, const PartialLogit
 
 // How many ids of the canonical order top_k keeps.
 size_t Sampler::limit() const {
-  const auto vocab = static_cast<size_t>(vocab_size_);
-  return params_.top_k > 0 ? std::min<size_t>(params_.top_k, vocab) : vocab;
+  const auto all = static_cast<size_t>(choices());
+  return params_.top_k > 0 ? std::min<size_t>(params_.top_k, all) : all;
 }
 
 // Whether top_k, top_p or min_p may leave out ids.
 bool Sampler::cuts() const {
-  return limit() < static_cast<size_t>(vocab_size_) || params_.top_p < 1 || params_.min_p > 0;
+  return limit() < static_cast<size_t>(choices()) || params_.top_p < 1 || params_.min_p > 0;
 }
 
 std::optional<int32_t> Sampler::pick_partial(const PartialLogits& logits) const {
@@ -284,7 +294,7 @@ Sampler::Weights Sampler::weigh(const Known& known, const PartialLogits& logits)
   }
   weights.cut_known = closed || weights.enough < n || weights.bound < min_p;
   weights.total = {sum, sum};
-  if (limit() == static_cast<size_t>(vocab_size_)) {
+  if (limit() == static_cast<size_t>(choices())) {
     const Interval unnamed = unnamed_weight(known, logits);
     for (double value : known.behind) sum += weight(value, best);
     weights.total = {(sum + unnamed.low) * (1 - kSumSlack), (sum + unnamed.high) * (1 + kSumSlack)};
@@ -320,6 +330,14 @@ std::optional<int32_t> Sampler::pick_weighed(const Known& known, const Weights& 
   return std::nullopt;
 }
 
+double Sampler::logsumexp_of(std::span<const Candidate> candidates) {
+  double best = kMinusInfinity;
+  for (const Candidate& candidate : candidates) best = std::max(best, candidate.value);
+  double sum = 0;
+  for (const Candidate& candidate : candidates) sum += std::exp(candidate.value - best);
+  return best + std::log(sum);
+}
+
 std::vector<Sampler::Candidate> Sampler::adjusted(std::span<const float> row) const {
   std::vector<Candidate> candidates(row.size());
   for (size_t i = 0; i < row.size(); ++i) {
@@ -329,6 +347,13 @@ std::vector<Sampler::Candidate> Sampler::adjusted(std::span<const float> row) co
   const std::vector<int32_t>& affected = adjuster_.affected_ids();
   for (size_t i = 0; i < affected.size(); ++i) {
     candidates[affected[i]].value = adjuster_.adjust(i, row[affected[i]]);
+  }
+  for (const auto& [id, penalty] : guard_.penalties()) {
+    if (id < vocab_size_) candidates[id].value -= penalty;
+  }
+  if (allowed_ == nullptr) return candidates;
+  for (Candidate& candidate : candidates) {
+    if (!allowed_->has(candidate.id)) candidate.value = kMinusInfinity;
   }
   return candidates;
 }
@@ -350,14 +375,15 @@ Sampler::Kept Sampler::kept_of(SortedRow& row, double total, size_t limit) const
   return kept;
 }
 
-int32_t Sampler::pick_full(std::span<const float> row) const {
+int32_t Sampler::pick_full(std::span<const float> row) {
   std::vector<Candidate> candidates = adjusted(row);
   const Candidate first = *std::min_element(candidates.begin(), candidates.end(), before);
   require_drawable(first.value);
   if (params_.temperature == 0) return first.id;
+  if (chain_) return chain_->pick(std::move(candidates), draws_);
 
   double total = 0;
-  const bool all = limit() == row.size();
+  const bool all = limit() == static_cast<size_t>(choices());
   if (all) {
     for (const Candidate& c : candidates) total += weight(c.value, first.value);
   }
@@ -398,12 +424,16 @@ std::optional<SampledLogprobs> Sampler::logprobs_from(const PartialLogits& logit
 
 std::optional<SampledLogprobs> Sampler::logprobs_from_row(std::span<const float> row, int32_t id) const {
   if (!logprobs_) return std::nullopt;
-  const double logsumexp = logsumexp_of(row);
+  std::vector<Candidate> best;
+  best.reserve(row.size());
+  for (size_t i = 0; i < row.size(); ++i) {
+    const auto here = static_cast<int32_t>(i);
+    if (may_draw(here)) best.push_back({row[i], here});
+  }
+  const double logsumexp = logsumexp_of(best);
   SampledLogprobs result;
   result.logprob = static_cast<float>(row[id] - logsumexp);
-  std::vector<Candidate> best(row.size());
-  for (size_t i = 0; i < row.size(); ++i) best[i] = {row[i], static_cast<int32_t>(i)};
-  const size_t top = std::min<size_t>(*logprobs_, row.size());
+  const size_t top = std::min<size_t>(*logprobs_, best.size());
   std::partial_sort(best.begin(), best.begin() + top, best.end(), before);
   for (size_t i = 0; i < top; ++i) {
     result.top_ids.push_back(best[i].id);

@@ -1,11 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "services/front/grammar/token_set.h"
 #include "services/front/logit_adjuster.h"
+#include "services/front/sampling_chain.h"
 
 namespace ete::front {
 
@@ -14,6 +17,7 @@ struct LogitsQuery {
   int32_t top_k = 0;
   float temperature = 1.0f;
   std::vector<int32_t> extra_ids;
+  std::shared_ptr<const TokenSet> allowed;  // null: every id
   bool full_row = false;  // a partial reply would not do: top_k is 0, the whole row is wanted at once
 };
 
@@ -22,7 +26,7 @@ struct PartialLogits {
   std::span<const int32_t> top_ids;     // [k] descending by logit, ties by lowest id
   std::span<const float> top_logits;    // [k]
   std::span<const float> extra_logits;  // [extra_ids]
-  double logsumexp = 0;                 // over the vocabulary, of logit / query.temperature
+  double logsumexp = 0;                 // over the allowed ids, of logit / query.temperature
 };
 
 // How many best ids to ask for where neither greedy choice nor top_k bounds them: grows twofold after a draw
@@ -37,7 +41,7 @@ struct AskPolicy {
   int32_t most_part = 16;  // 1/16; 0: none
 };
 
-// Natural logs of probabilities under the model, before any sampling parameter.
+// Natural logs of probabilities under the model, before any sampling parameter; among the allowed ids.
 struct SampledLogprobs {
   float logprob = 0;
   std::vector<int32_t> top_ids;     // descending
@@ -62,7 +66,8 @@ double uniform_at(uint64_t seed, uint64_t n);
 // cumulative weight exceeds u times the kept weight. u is fixed before the row is looked at. From a partial
 // row, the weight of the ids that it does not name is known only within an interval (by logsumexp and its
 // rounding, and because none of them exceeds the least top logit); when both ends of the interval lead to the
-// same id that id is the answer, else the full row decides.
+// same id that id is the answer, else the full row decides. What SamplingChain or RepetitionGuard does takes
+// the full row at every draw.
 //
 // Not thread-safe; owned by one request.
 class Sampler {
@@ -71,6 +76,9 @@ class Sampler {
   // report.
   Sampler(const SamplingParams& params, int32_t vocab_size, std::span<const int32_t> prompt,
           std::optional<int32_t> logprobs, const AskPolicy& policy = {});
+
+  // The ids that may be drawn next, at least one; null: all. Changes query(). Holds until it is called again.
+  void allow(std::shared_ptr<const TokenSet> ids);
 
   // What to ask for the next draw. Until accept() it stays the same.
   const LogitsQuery& query() const { return query_; }
@@ -87,10 +95,7 @@ class Sampler {
   void accept(int32_t id);
 
  private:
-  struct Candidate {
-    double value;  // adjusted logit
-    int32_t id;
-  };
+  using Candidate = SamplingChain::Candidate;
   struct Known;
   struct Interval {
     double low, high;
@@ -103,6 +108,7 @@ class Sampler {
   class SortedRow;
 
   static bool before(const Candidate& a, const Candidate& b);
+  static double logsumexp_of(std::span<const Candidate> candidates);
   void refresh_query();
   void check_reply(const PartialLogits& logits) const;
   Known known_from(const PartialLogits& logits) const;
@@ -111,8 +117,10 @@ class Sampler {
   Weights weigh(const Known& known, const PartialLogits& logits) const;
   std::optional<int32_t> pick_weighed(const Known& known, const Weights& weights) const;
   std::vector<Candidate> adjusted(std::span<const float> row) const;
-  int32_t pick_full(std::span<const float> row) const;
+  int32_t pick_full(std::span<const float> row);
   Kept kept_of(SortedRow& row, double total, size_t limit) const;
+  bool may_draw(int32_t id) const { return allowed_ == nullptr || allowed_->has(id); }
+  int32_t choices() const { return allowed_ == nullptr ? vocab_size_ : allowed_->size(); }
   size_t limit() const;
   bool cuts() const;
   double weight(double value, double best) const;
@@ -125,9 +133,12 @@ class Sampler {
   const AskPolicy policy_;
   const int32_t most_;  // ids to ask for
   LogitAdjuster adjuster_;
+  RepetitionGuard guard_;
+  std::optional<SamplingChain> chain_;
   uint64_t draws_ = 0;
   int32_t adaptive_k_;
   bool fetched_ = false;
+  std::shared_ptr<const TokenSet> allowed_;
   LogitsQuery query_;
 };
 

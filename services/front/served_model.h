@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "services/front/chat/chat_templates.h"
+#include "services/front/grammar/token_trie.h"
 #include "services/front/tokenizer/tokenizer.h"
 
 namespace ete::front {
@@ -24,7 +25,8 @@ struct ServedModel {
   std::string plan_json;
   std::string worker_id;
   std::shared_ptr<const Tokenizer> tokenizer;
-  std::shared_ptr<const ChatTemplates> chat;  // not null
+  std::shared_ptr<const ChatTemplates> chat;                                // not null
+  std::shared_ptr<LazyTokenTrie> trie = std::make_shared<LazyTokenTrie>();  // of tokenizer
 };
 
 }  // namespace ete::front

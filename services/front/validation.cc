@@ -18,6 +18,10 @@ constexpr size_t kMostNameBytes = 128;
 constexpr int kMostStops = 64;
 constexpr size_t kMostStopBytes = 1024;
 constexpr int32_t kMostLogprobs = 1024;
+constexpr int kMostAllowedIds = 65'536;
+constexpr int32_t kMostDryRange = 65'536;
+constexpr int kMostBreakers = 64;
+constexpr size_t kMostBreakerBytes = 64;
 constexpr float kMostPenalty = 2.0f;
 
 [[noreturn]] void refuse(const std::string& field, const std::string& value, const std::string& accepted) {
@@ -123,7 +127,90 @@ void read_bias(const v1::Sampling& sampling, int32_t vocab_size, SamplingParams&
   std::sort(params.logit_bias.begin(), params.logit_bias.end());
 }
 
-SamplingParams sampling_of(const v1::Sampling& s, int32_t vocab_size) {
+// Also refuses NaN.
+float above(const std::string& field, float value, float low, float high) {
+  if (!(value > low && value <= high)) {
+    refuse(field, number(value), "a number in (" + number(low) + ", " + number(high) + "]");
+  }
+  return value;
+}
+
+// A field that means nothing without another one.
+void needs(bool given, const std::string& field, bool other, const std::string& other_field) {
+  if (given && !other) refuse(field, "a value", "it beside " + other_field + " only");
+}
+
+void read_dry(const v1::Sampling& s, const ServedModel& model, DryParams& dry) {
+  constexpr float kMax = std::numeric_limits<float>::max();
+  dry.multiplier = in_range("sampling.dry_multiplier", s.dry_multiplier(), 0, kMax);
+  const bool on = s.has_dry_multiplier();
+  needs(s.has_dry_base(), "sampling.dry_base", on, "dry_multiplier");
+  needs(s.has_dry_allowed_length(), "sampling.dry_allowed_length", on, "dry_multiplier");
+  needs(s.has_dry_range(), "sampling.dry_range", on, "dry_multiplier");
+  needs(s.dry_sequence_breakers_size() > 0, "sampling.dry_sequence_breakers", on, "dry_multiplier");
+  if (s.has_dry_base()) dry.base = in_range("sampling.dry_base", s.dry_base(), 1, kMax);
+  if (s.has_dry_allowed_length()) dry.allowed_length = s.dry_allowed_length();
+  if (dry.allowed_length < 1) {
+    refuse("sampling.dry_allowed_length", std::to_string(dry.allowed_length), "at least 1");
+  }
+  if (s.has_dry_range()) dry.range = s.dry_range();
+  if (dry.range < 1 || dry.range > kMostDryRange) {
+    refuse("sampling.dry_range", std::to_string(dry.range),
+           "a number in [1, " + std::to_string(kMostDryRange) + "]");
+  }
+  if (s.dry_sequence_breakers_size() > kMostBreakers) {
+    refuse("sampling.dry_sequence_breakers", std::to_string(s.dry_sequence_breakers_size()) + " texts",
+           "at most " + std::to_string(kMostBreakers));
+  }
+  std::vector<std::string> breakers(s.dry_sequence_breakers().begin(), s.dry_sequence_breakers().end());
+  for (size_t i = 0; i < breakers.size(); ++i) {
+    if (!breakers[i].empty() && breakers[i].size() <= kMostBreakerBytes) continue;
+    refuse(indexed("sampling.dry_sequence_breakers", static_cast<int>(i)),
+           "a text of " + std::to_string(breakers[i].size()) + " bytes",
+           "1 to " + std::to_string(kMostBreakerBytes));
+  }
+  if (breakers.empty()) breakers = {"\n", ":", "\"", "*"};
+  dry.breaks = [tokenizer = model.tokenizer, breakers](int32_t id) {
+    const std::string_view bytes = tokenizer->table().bytes(id);
+    return std::any_of(breakers.begin(), breakers.end(), [&](const std::string& breaker) {
+      return bytes.find(breaker) != std::string_view::npos;
+    });
+  };
+}
+
+void read_mirostat(const v1::Sampling& s, SamplingParams& p) {
+  constexpr float kMax = std::numeric_limits<float>::max();
+  needs(s.has_mirostat_eta(), "sampling.mirostat_eta", s.has_mirostat_tau(), "mirostat_tau");
+  if (!s.has_mirostat_tau()) return;
+  p.mirostat_tau = above("sampling.mirostat_tau", s.mirostat_tau(), 0, kMax);
+  if (s.has_mirostat_eta()) p.mirostat_eta = above("sampling.mirostat_eta", s.mirostat_eta(), 0, 1);
+  const bool cuts = p.top_k > 0 || p.top_p < 1 || p.min_p > 0 || p.typical_p < 1 || p.xtc_probability > 0;
+  if (cuts || p.temperature == 0) {
+    refuse("sampling.mirostat_tau", number(p.mirostat_tau),
+           "it without top_k, top_p, min_p, typical_p, XTC and temperature 0");
+  }
+}
+
+// Those that SamplingChain and RepetitionGuard know.
+void read_chain(const v1::Sampling& s, const ServedModel& model, SamplingParams& p) {
+  constexpr float kMax = std::numeric_limits<float>::max();
+  if (s.has_typical_p()) p.typical_p = above("sampling.typical_p", s.typical_p(), 0, 1);
+  p.xtc_probability = in_range("sampling.xtc_probability", s.xtc_probability(), 0, 1);
+  needs(s.has_xtc_threshold(), "sampling.xtc_threshold", s.has_xtc_probability(), "xtc_probability");
+  if (s.has_xtc_threshold()) p.xtc_threshold = above("sampling.xtc_threshold", s.xtc_threshold(), 0, 0.5f);
+  read_dry(s, model, p.dry);
+  const float range = s.dynamic_temperature_range();
+  p.dynamic_temperature_range = in_range("sampling.dynamic_temperature_range", range, 0, p.temperature);
+  needs(s.has_dynamic_temperature_exponent(), "sampling.dynamic_temperature_exponent",
+        s.has_dynamic_temperature_range(), "dynamic_temperature_range");
+  if (s.has_dynamic_temperature_exponent()) {
+    p.dynamic_temperature_exponent =
+        above("sampling.dynamic_temperature_exponent", s.dynamic_temperature_exponent(), 0, kMax);
+  }
+  read_mirostat(s, p);
+}
+
+SamplingParams sampling_of(const v1::Sampling& s, const ServedModel& model) {
   constexpr float kMax = std::numeric_limits<float>::max();
   SamplingParams p;
   if (s.has_temperature()) {
@@ -149,7 +236,8 @@ SamplingParams sampling_of(const v1::Sampling& s, int32_t vocab_size) {
       in_range("sampling.presence_penalty", s.presence_penalty(), -kMostPenalty, kMostPenalty);
   p.frequency_penalty =
       in_range("sampling.frequency_penalty", s.frequency_penalty(), -kMostPenalty, kMostPenalty);
-  read_bias(s, vocab_size, p);
+  read_bias(s, model.vocab_size, p);
+  read_chain(s, model, p);
   if (s.has_seed()) {
     p.seed = s.seed();
   } else {
@@ -187,6 +275,24 @@ void read_stopping(const v1::Stopping& stopping, int32_t vocab_size, GenerationR
   out.stop_token_ids.assign(stopping.stop_token_ids().begin(), stopping.stop_token_ids().end());
 }
 
+void read_rules(const v1::GenerateRequest& request, const ServedModel& model, GenerationRequest& out) {
+  if (request.has_grammar()) out.rules = read_grammar(request.grammar());
+  const auto& ids = request.sampling().allowed_token_ids();
+  if (ids.size() > kMostAllowedIds) {
+    refuse("sampling.allowed_token_ids", std::to_string(ids.size()) + " ids",
+           "at most " + std::to_string(kMostAllowedIds));
+  }
+  check_ids("sampling.allowed_token_ids", ids, model.vocab_size);
+  out.rules.allowed_ids.assign(ids.begin(), ids.end());
+  const int32_t least = request.stopping().min_tokens();
+  if (least < 0) refuse("stopping.min_tokens", std::to_string(least), "at least 0");
+  if (out.max_tokens && least > *out.max_tokens) {
+    refuse("stopping.min_tokens", std::to_string(least),
+           "at most max_tokens, " + std::to_string(*out.max_tokens));
+  }
+  out.rules.min_tokens = least;
+}
+
 }  // namespace
 
 GenerationRequest validate(const v1::GenerateRequest& request, const ServedModel& model) {
@@ -195,8 +301,9 @@ GenerationRequest validate(const v1::GenerateRequest& request, const ServedModel
   if (request.has_model() && request.model() != model.name) {
     refuse("model", quoted(request.model()), quoted(model.name) + ", which is served");
   }
-  out.sampling = sampling_of(request.sampling(), model.vocab_size);
+  out.sampling = sampling_of(request.sampling(), model);
   read_stopping(request.stopping(), model.vocab_size, out);
+  read_rules(request, model, out);
   if (request.has_logprobs()) {
     const int32_t most = std::min(kMostLogprobs, model.vocab_size);
     if (request.logprobs().top() < 0 || request.logprobs().top() > most) {

@@ -111,6 +111,87 @@ INSTANTIATE_TEST_SUITE_P(
         Row{"infinite temperature", [](Request& r) { r.mutable_sampling()->set_temperature(kInfinity); },
             {"sampling.temperature", "inf", "finite"}},
         Row{"negative top_k", [](Request& r) { r.mutable_sampling()->set_top_k(-1); }, {"sampling.top_k", "-1"}},
+        Row{"no grammar", [](Request& r) { r.mutable_grammar(); }, {"grammar", "gbnf, json_schema or json_object"}},
+        Row{"grammar without root", [](Request& r) { r.mutable_grammar()->set_gbnf("x ::= [a]"); },
+            {"grammar.gbnf", "root"}},
+        Row{"schema that is no JSON", [](Request& r) { r.mutable_grammar()->set_json_schema("{"); },
+            {"grammar.json_schema", "no JSON"}},
+        Row{"false json_object", [](Request& r) { r.mutable_grammar()->set_json_object(false); },
+            {"grammar.json_object", "true"}},
+        Row{"long prefix",
+            [](Request& r) {
+              r.mutable_grammar()->set_json_object(true);
+              r.mutable_grammar()->set_prefix(std::string(1025, 'x'));
+            },
+            {"grammar.prefix", "1025 bytes", "1024"}},
+        Row{"allowed id past the vocabulary", [](Request& r) { r.mutable_sampling()->add_allowed_token_ids(300); },
+            {"sampling.allowed_token_ids[0]", "300"}},
+        Row{"negative min_tokens", [](Request& r) { r.mutable_stopping()->set_min_tokens(-1); },
+            {"stopping.min_tokens", "-1"}},
+        Row{"min_tokens above max_tokens",
+            [](Request& r) {
+              r.mutable_stopping()->set_min_tokens(5);
+              r.mutable_stopping()->set_max_tokens(4);
+            },
+            {"stopping.min_tokens", "5", "max_tokens, 4"}},
+        Row{"zero typical_p", [](Request& r) { r.mutable_sampling()->set_typical_p(0); },
+            {"sampling.typical_p", "0", "(0, 1]"}},
+        Row{"NaN typical_p", [](Request& r) { r.mutable_sampling()->set_typical_p(NAN); }, {"sampling.typical_p", "nan"}},
+        Row{"XTC probability above 1", [](Request& r) { r.mutable_sampling()->set_xtc_probability(1.5f); },
+            {"sampling.xtc_probability", "1.5", "[0, 1]"}},
+        Row{"XTC threshold alone", [](Request& r) { r.mutable_sampling()->set_xtc_threshold(0.1f); },
+            {"sampling.xtc_threshold", "xtc_probability"}},
+        Row{"XTC threshold above a half",
+            [](Request& r) {
+              r.mutable_sampling()->set_xtc_probability(0.5f);
+              r.mutable_sampling()->set_xtc_threshold(0.6f);
+            },
+            {"sampling.xtc_threshold", "0.6", "(0, 0.5]"}},
+        Row{"negative DRY", [](Request& r) { r.mutable_sampling()->set_dry_multiplier(-1); },
+            {"sampling.dry_multiplier", "-1"}},
+        Row{"NaN DRY", [](Request& r) { r.mutable_sampling()->set_dry_multiplier(NAN); },
+            {"sampling.dry_multiplier", "nan"}},
+        Row{"DRY base alone", [](Request& r) { r.mutable_sampling()->set_dry_base(2); },
+            {"sampling.dry_base", "dry_multiplier"}},
+        Row{"DRY base below 1",
+            [](Request& r) {
+              r.mutable_sampling()->set_dry_multiplier(1);
+              r.mutable_sampling()->set_dry_base(0.5f);
+            },
+            {"sampling.dry_base", "0.5", "[1, "}},
+        Row{"DRY of no length",
+            [](Request& r) {
+              r.mutable_sampling()->set_dry_multiplier(1);
+              r.mutable_sampling()->set_dry_allowed_length(0);
+            },
+            {"sampling.dry_allowed_length", "0", "at least 1"}},
+        Row{"DRY of a long range",
+            [](Request& r) {
+              r.mutable_sampling()->set_dry_multiplier(1);
+              r.mutable_sampling()->set_dry_range(65'537);
+            },
+            {"sampling.dry_range", "65537", "65536"}},
+        Row{"empty DRY breaker",
+            [](Request& r) {
+              r.mutable_sampling()->set_dry_multiplier(1);
+              r.mutable_sampling()->add_dry_sequence_breakers("");
+            },
+            {"sampling.dry_sequence_breakers[0]", "0 bytes", "1 to 64"}},
+        Row{"zero mirostat", [](Request& r) { r.mutable_sampling()->set_mirostat_tau(0); },
+            {"sampling.mirostat_tau", "0"}},
+        Row{"mirostat eta alone", [](Request& r) { r.mutable_sampling()->set_mirostat_eta(0.1f); },
+            {"sampling.mirostat_eta", "mirostat_tau"}},
+        Row{"mirostat beside top_p",
+            [](Request& r) {
+              r.mutable_sampling()->set_mirostat_tau(5);
+              r.mutable_sampling()->set_top_p(0.5f);
+            },
+            {"sampling.mirostat_tau", "5", "without top_k"}},
+        Row{"dynamic temperature beyond the temperature",
+            [](Request& r) { r.mutable_sampling()->set_dynamic_temperature_range(1.5f); },
+            {"sampling.dynamic_temperature_range", "1.5", "[0, 1]"}},
+        Row{"exponent alone", [](Request& r) { r.mutable_sampling()->set_dynamic_temperature_exponent(2); },
+            {"sampling.dynamic_temperature_exponent", "dynamic_temperature_range"}},
         Row{"zero top_p", [](Request& r) { r.mutable_sampling()->set_top_p(0); }, {"sampling.top_p", "0", "(0, 1]"}},
         Row{"negative top_p", [](Request& r) { r.mutable_sampling()->set_top_p(-0.1f); }, {"sampling.top_p", "-0.1"}},
         Row{"top_p above 1", [](Request& r) { r.mutable_sampling()->set_top_p(1.5f); }, {"sampling.top_p", "1.5"}},

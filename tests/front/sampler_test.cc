@@ -28,22 +28,24 @@ Reply answer(const std::vector<float>& row, const LogitsQuery& query) {
   Reply reply;
   std::vector<int32_t> ids(row.size());
   for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i);
+  if (query.allowed) std::erase_if(ids, [&](int32_t id) { return !query.allowed->has(id); });
   std::sort(ids.begin(), ids.end(),
             [&](int32_t a, int32_t b) { return row[a] > row[b] || (row[a] == row[b] && a < b); });
+  double sum = 0;
+  const double best = row[ids[0]];
+  for (int32_t id : ids) sum += std::exp((row[id] - best) / query.temperature);
   ids.resize(query.top_k);
   for (int32_t id : ids) reply.top_logits.push_back(row[id]);
   reply.top_ids = ids;
   for (int32_t id : query.extra_ids) reply.extra_logits.push_back(row[id]);
-  double best = *std::max_element(row.begin(), row.end());
-  double sum = 0;
-  for (float logit : row) sum += std::exp((logit - best) / query.temperature);
   reply.logsumexp = best / query.temperature + std::log(sum) + 2e-11;
   return reply;
 }
 
 // generation.proto's words, literally, over the whole row.
 int32_t naive_draw(const SamplingParams& p, const std::vector<int32_t>& prompt,
-                   const std::vector<int32_t>& output, const std::vector<float>& row) {
+                   const std::vector<int32_t>& output, const std::vector<float>& row,
+                   const TokenSet* allowed) {
   std::vector<double> v(row.begin(), row.end());
   for (const auto& [id, bias] : p.logit_bias) v[id] += bias;
   std::set<int32_t> seen(prompt.begin(), prompt.end());
@@ -55,6 +57,7 @@ int32_t naive_draw(const SamplingParams& p, const std::vector<int32_t>& prompt,
     v[id] -= double{p.presence_penalty} + double{p.frequency_penalty} * count;
   std::vector<int32_t> order(row.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int32_t>(i);
+  if (allowed != nullptr) std::erase_if(order, [&](int32_t id) { return !allowed->has(id); });
   std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return v[a] > v[b]; });
   if (p.temperature == 0) return order[0];
   if (p.top_k > 0 && static_cast<size_t>(p.top_k) < order.size()) order.resize(p.top_k);
@@ -80,20 +83,35 @@ int32_t naive_draw(const SamplingParams& p, const std::vector<int32_t>& prompt,
   return order[kept - 1];
 }
 
+// Some ids of a vocabulary, at least one that no bias forbids.
+std::shared_ptr<const TokenSet> random_set(std::mt19937_64& random, int32_t vocab) {
+  auto set = std::make_shared<TokenSet>(vocab);
+  const uint64_t part = 1 + random() % 4;
+  for (int32_t id = 0; id < vocab; ++id) {
+    if (random() % 4 < part) set->add(id);
+  }
+  set->add(vocab / 2 + vocab % 2);
+  return set;
+}
+
 struct Tally {
   int draws = 0, fetches = 0;
 };
 
 // Some steps of one request; every draw from a partial row, from the full row, and the naive one must agree.
 void compare(const SamplingParams& params, const std::vector<int32_t>& prompt,
-             const std::vector<std::vector<float>>& rows, const AskPolicy& policy, Tally* tally) {
+             const std::vector<std::vector<float>>& rows, const AskPolicy& policy, Tally* tally,
+             std::mt19937_64* masks = nullptr) {
   const auto vocab = static_cast<int32_t>(rows[0].size());
   Sampler partial(params, vocab, prompt, std::nullopt, policy);
   Sampler full(params, vocab, prompt, std::nullopt, policy);
   std::vector<int32_t> output;
   for (const auto& row : rows) {
+    const auto allowed = masks != nullptr ? random_set(*masks, vocab) : nullptr;
+    partial.allow(allowed);
+    full.allow(allowed);
     const int32_t expected = full.draw_full(row).id;
-    ASSERT_EQ(expected, naive_draw(params, prompt, output, row));
+    ASSERT_EQ(expected, naive_draw(params, prompt, output, row, allowed.get()));
     std::optional<Sampled> sampled;
     if (!partial.query().full_row) sampled = partial.draw(answer(row, partial.query()).view());
     ++tally->draws;
@@ -195,6 +213,49 @@ TEST(Sampler, PartialRowsGiveTheFullRowsIdInLargerVocabularies) {
       ASSERT_NO_FATAL_FAILURE(compare(params, prompt, rows, {k, 1, k, 0}, &tally));
     }
   }
+}
+
+TEST(Sampler, OnlyAllowedIdsAreDrawnFromPartialAndFullRowsAlike) {
+  std::mt19937_64 random(13);
+  Tally tally;
+  for (const int32_t vocab : {3, 9, 14, 300}) {
+    for (SamplingParams params : combinations()) {
+      for (const int32_t k : {1, 4, 40}) {
+        params.seed = random();
+        params.logit_bias = {{0, kNever}, {vocab - 1, 4.0f}};
+        const std::vector<int32_t> prompt = {static_cast<int32_t>(random() % vocab)};
+        std::vector<std::vector<float>> rows;
+        for (int i = 0; i < 3; ++i) rows.push_back(random_row(random, vocab));
+        ASSERT_NO_FATAL_FAILURE(compare(params, prompt, rows, {k, 1, k, 0}, &tally, &random));
+      }
+    }
+  }
+  EXPECT_LT(tally.fetches, tally.draws / 2);
+}
+
+TEST(Sampler, LogprobsAreAmongTheAllowedIds) {
+  const std::vector<float> row = {5, 1, 0, -1};
+  auto allowed = std::make_shared<TokenSet>(4);
+  allowed->add(1);
+  allowed->add(3);
+  const double sum = std::exp(1.0) + std::exp(-1.0);
+  for (const float temperature : {0.0f, 0.5f}) {
+    SamplingParams params;
+    params.temperature = temperature;
+    Sampler sampler(params, 4, {}, 3);
+    sampler.allow(allowed);
+    const Sampled sampled = sampler.query().full_row
+                                ? sampler.draw_full(row)
+                                : sampler.draw(answer(row, sampler.query()).view()).value();
+    EXPECT_TRUE(allowed->has(sampled.id));
+    EXPECT_NEAR(sampled.logprobs->logprob, row[sampled.id] - std::log(sum), 1e-5);
+    EXPECT_EQ(sampled.logprobs->top_ids, (std::vector<int32_t>{1, 3}));
+  }
+  Sampler strict(SamplingParams{}, 4, {}, std::nullopt);
+  strict.allow(allowed);
+  const std::vector<int32_t> ids = {0, 1};  // 0 was not asked for
+  const std::vector<float> logits = {5, 1};
+  EXPECT_THROW(strict.draw({ids, logits, {}, 5.1}), FrontError);
 }
 
 TEST(Sampler, DrawsFollowTheDistribution) {

@@ -44,15 +44,17 @@ struct ToyModel {
   static void answer(const std::vector<float>& row, const v1::Wanted& wanted, v1::LogitsRow* out) {
     std::vector<int32_t> order(row.size());
     std::iota(order.begin(), order.end(), 0);
+    const std::string& mask = wanted.allowed_mask();
+    std::erase_if(order, [&](int32_t id) { return !mask.empty() && (mask[id / 8] >> (id % 8) & 1) == 0; });
     std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return row[a] > row[b]; });
-    for (int32_t i = 0; i < wanted.top_k(); ++i) {
+    for (int32_t i = 0; i < std::min<int32_t>(wanted.top_k(), static_cast<int32_t>(order.size())); ++i) {
       out->add_top_ids(order[i]);
       out->add_top_logits(row[order[i]]);
     }
     for (int32_t id : wanted.extra_ids()) out->add_extra_logits(row[id]);
     const double temperature = wanted.has_temperature() ? wanted.temperature() : 1.0;
     double sum = 0;
-    for (float logit : row) sum += std::exp((logit - row[order[0]]) / temperature);
+    for (int32_t id : order) sum += std::exp((row[id] - row[order[0]]) / temperature);
     out->set_logsumexp(row[order[0]] / temperature + std::log(sum));
     out->set_max_logit(row[order[0]]);
     if (wanted.full_row()) out->set_full_row(bytes_of(row));

@@ -236,6 +236,27 @@ class Text(RunTest):
         self.assertEqual(document["finish_reason"], "stop_string")
         self.assertEqual(document["text"], whole[: whole.index(stop)])
 
+    def test_json_of_a_schema(self):
+        schema = pathlib.Path(self.tmp, "schema")
+        schema.write_text(
+            json.dumps({"properties": {"n": {"enum": [1, 2]}, "s": {"type": "string", "maxLength": 9}}, "required": ["n", "s"]})
+        )
+        story = ["--model", str(SOURCE / "models" / "story-8m"), "--device", "cpu", "--temperature", "1", "--seed", "3"]
+        document = self.json_of(*story, "--json-schema", str(schema), "Once")
+        value = json.loads(document["text"])
+        self.assertEqual((list(value), document["finish_reason"]), (["n", "s"], "grammar"))
+        rules = pathlib.Path(self.tmp, "rules")
+        rules.write_text('root ::= " there" [ ]? "!"')
+        self.assertIn(self.run_ete(*story, "--grammar", str(rules), "Once").stdout, (b" there!\n", b" there !\n"))
+        rules.write_text("root ::= root")
+        result = self.run_ete(*story, "--grammar", str(rules), "Once")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn(b"--grammar: rule root is left-recursive", result.stderr)
+        result = self.run_ete(*story, "--grammar", str(rules), "--json-schema", str(schema), "Once")
+        self.assertEqual(result.returncode, 2)
+        result = self.run_ete(*story, "--grammar", self.tmp + "/none", "Once")
+        self.assertIn(b"cannot be read", result.stderr)
+
     def test_golden_ids_without_a_tokenizer(self):
         prompt = golden("p1.ids")
         document = self.json_of(

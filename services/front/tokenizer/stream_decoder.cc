@@ -8,7 +8,7 @@ StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool skip_special)
 std::string StreamDecoder::push(int32_t id) {
   std::string out;
   if (skip_special_ && table_.is_special(id)) return out;
-  held_ += reader_.next(id);
+  held_ += begun_ ? std::string(table_.bytes(id)) : reader_.next(id);
   held_.erase(0, append_lossy(out, held_, table_.invalid_bytes, false));
   return out;
 }

@@ -23,6 +23,11 @@ class StreamDecoder {
 
   // Throws invalid_argument for a negative id.
   std::string push(int32_t id);
+  // A text begins here: what is held is dropped, and no space of later ids is left out.
+  void begin_text() {
+    begun_ = true;
+    held_.clear();
+  }
   // The end of the text: what is held comes out as U+FFFD.
   std::string flush();
 
@@ -30,6 +35,7 @@ class StreamDecoder {
   const TokenTable& table_;
   bool skip_special_;
   PieceReader reader_;
+  bool begun_ = false;
   std::string held_;  // at most 3 bytes between calls
 };
 
