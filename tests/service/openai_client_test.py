@@ -4,6 +4,7 @@ Arguments: the paths of ete-front and toy_worker, and a directory for a virtual 
 with 77, for "skipped", where the package is missing and cannot be installed.
 """
 
+import json
 import os
 import pathlib
 import subprocess
@@ -70,6 +71,39 @@ class OpenAiPackage(unittest.TestCase):
         stopped = self.chat(stop=[text[4:6]])
         self.assertEqual(stopped.choices[0].finish_reason, "stop")
         self.assertEqual(stopped.choices[0].message.content, text[: text.find(text[4:6])])
+
+    def test_json_schema(self):
+        schema = {
+            "type": "object",
+            "properties": {"ok": {"type": "boolean"}, "n": {"type": "integer", "minimum": 3, "maximum": 14}},
+            "required": ["ok", "n"],
+            "additionalProperties": False,
+        }
+        form = {"type": "json_schema", "json_schema": {"name": "answer", "strict": True, "schema": schema}}
+        reply = self.client.chat.completions.create(model="toy", messages=MESSAGES, response_format=form)
+        value = json.loads(reply.choices[0].message.content)
+        self.assertEqual((list(value), type(value["ok"])), (["ok", "n"], bool))
+        self.assertTrue(3 <= value["n"] <= 14)
+        self.assertEqual(reply.choices[0].finish_reason, "stop")
+        with self.assertRaises(openai.BadRequestError) as caught:
+            schema["properties"]["n"]["multipleOf"] = 2
+            self.client.chat.completions.create(model="toy", messages=MESSAGES, response_format=form)
+        self.assertEqual(caught.exception.param, "response_format.json_schema.schema")
+
+    def test_tools(self):
+        parameters = {"type": "object", "properties": {"city": {"enum": ["Oslo", "Rome"]}}, "required": ["city"]}
+        tools = [{"type": "function", "function": {"name": "weather", "parameters": parameters}}]
+        ask = {"model": "toy", "messages": MESSAGES, "tools": tools, "seed": 5}
+        reply = self.client.chat.completions.create(tool_choice="required", **ask)
+        (call,) = reply.choices[0].message.tool_calls
+        self.assertEqual((call.function.name, reply.choices[0].finish_reason), ("weather", "tool_calls"))
+        self.assertIn(json.loads(call.function.arguments)["city"], ("Oslo", "Rome"))
+        chunks = list(self.client.chat.completions.create(tool_choice="required", stream=True, **ask))
+        (streamed,) = [one for chunk in chunks for one in chunk.choices[0].delta.tool_calls or []]
+        self.assertEqual(streamed.function.arguments, call.function.arguments)
+        turn = [*MESSAGES, reply.choices[0].message, {"role": "tool", "tool_call_id": call.id, "content": "rain"}]
+        answer = self.client.chat.completions.create(model="toy", messages=turn, tools=tools, max_tokens=3)
+        self.assertEqual(len(answer.choices[0].message.content), 3)
 
     def test_completions(self):
         reply = self.client.completions.create(model="toy", prompt="hello", max_tokens=5, logprobs=2)

@@ -90,8 +90,9 @@ ChatPrompt read_chat(JsonFields& fields) {
   // As transformers gives them, also when there are none.
   chat.variables = {{"messages", std::move(list)}, {"tools", nullptr}, {"documents", nullptr}};
   chat.variables["add_generation_prompt"] = fields.boolean("add_generation_prompt").value_or(true);
-  fields.unsupported("tools");
-  if (fields.string("tool_choice").value_or("none") != "none") fields.unsupported("tool_choice");
+  chat.tools = read_tools(fields);
+  chat.has_tools = !chat.tools.offered.is_null();
+  chat.variables["tools"] = chat.tools.offered;
   if (const RequestJson* more = fields.find("chat_template_kwargs"); more != nullptr) {
     const JsonFields checked(*more, "chat_template_kwargs");
     if (more->size() > kMostTemplateArguments) {

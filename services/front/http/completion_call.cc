@@ -78,7 +78,6 @@ void CompletionCall::wait_for_model() {
 
 void CompletionCall::prepare() {
   model_ = host_.shared.client.model();
-  reply_ = make_reply_(model_, request_.include_usage);
   if (request_.chat) return render();
   begin_choices();
 }
@@ -88,6 +87,7 @@ void CompletionCall::render() {
     self->strand_.post([self, result = std::make_shared<ChatRenderer::Result>(std::move(result))] {
       self->attempt([&] {
         if (result->error) throw *result->error;
+        self->read_style(result->text);
         // The template wrote bos itself, if it is to be there.
         v1::GenerateRequest& prompt = self->request_.prompts.emplace_back();
         prompt.set_text(std::move(result->text));
@@ -103,7 +103,24 @@ void CompletionCall::render() {
   host_.chats.render(*model_->chat, request_.chat->has_tools, request_.chat->variables, done);
 }
 
+void CompletionCall::read_style(const std::string& prompt) {
+  const ChatPrompt& chat = *request_.chat;
+  const std::string& shown = model_->chat->choose(chat.has_tools);
+  style_.think = think_style(shown, prompt);
+  if (chat.has_tools) style_.tools = tool_call_style(shown);
+  v1::GenerateRequest& settings = request_.settings;
+  if (!chat.tools.forced.is_null()) {
+    force_call(chat.tools.forced, style_.tools, *settings.mutable_grammar());
+  } else if (chat.tools.one_call && style_.tools == ToolCallStyle::tagged) {
+    settings.mutable_stopping()->add_stop("</tool_call>");
+  }
+  if (settings.has_grammar() && style_.think == ThinkStyle::open) {
+    settings.mutable_grammar()->set_after("</think>");
+  }
+}
+
 void CompletionCall::begin_choices() {
+  reply_ = make_reply_(model_, request_.include_usage, style_);
   if (request_.prompts.empty()) request_.prompts.emplace_back().set_text("");
   const int count = static_cast<int>(request_.prompts.size()) * request_.n;
   outcomes_.resize(static_cast<size_t>(count));

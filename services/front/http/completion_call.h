@@ -26,7 +26,7 @@ class CompletionCall final : public HttpExchange::Events,
                              public std::enable_shared_from_this<CompletionCall> {
  public:
   using MakeReply = std::unique_ptr<OpenAiReply> (*)(std::shared_ptr<const ServedModel> model,
-                                                     bool include_usage);
+                                                     bool include_usage, const ReplyStyle& style);
 
   static void start(const OpenAiHost& host, const std::shared_ptr<HttpExchange>& exchange,
                     OpenAiRequest request, MakeReply make_reply);
@@ -45,6 +45,8 @@ class CompletionCall final : public HttpExchange::Events,
   void wait_for_model();
   void prepare();
   void render();
+  // What the template shows of how this model replies, and what the output has to be because of it.
+  void read_style(const std::string& prompt);
   void begin_choices();
   // Any thread.
   bool wants_more();
@@ -65,6 +67,7 @@ class CompletionCall final : public HttpExchange::Events,
   Strand strand_;
   std::shared_ptr<HttpExchange> exchange_;  // null: nothing is to be said any more
   std::shared_ptr<const ServedModel> model_;
+  ReplyStyle style_;
   std::unique_ptr<OpenAiReply> reply_;
   std::vector<std::shared_ptr<Choice>> choices_;
   std::vector<ChoiceOutcome> outcomes_;

@@ -32,13 +32,16 @@ constexpr std::array<Row, 10> kTable = {{
 // The client's name of a field that generation.proto calls `field`; what follows its first name (an index)
 // stays.
 std::string client_name(const std::string& field, const FieldNames& names) {
-  const std::array<std::pair<std::string, std::string>, 9> known = {{
+  const std::array<std::pair<std::string, std::string>, 12> known = {{
       {"stopping.max_tokens", names.max_tokens},
       {"logprobs.top", names.logprobs},
       {"tokens.ids", names.prompt},
       {"text: token", names.prompt},
       {"text", names.prompt},
       {"sampling.logit_bias: key", "logit_bias"},
+      {"grammar.gbnf", "grammar"},
+      {"grammar.json_schema", names.schema},
+      {"grammar.json_object", "response_format"},
       {"sampling.", ""},
       {"stopping.", ""},
       {"ids", "tokens"},  // of a DetokenizeRequest

@@ -12,6 +12,7 @@ struct FieldNames {
   std::string prompt = "prompt";
   std::string max_tokens = "max_tokens";
   std::string logprobs = "logprobs";
+  std::string schema = "response_format.json_schema.schema";
 };
 
 // The error of a shared validation, about the client's own field.

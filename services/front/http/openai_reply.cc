@@ -140,31 +140,85 @@ class TextReply final : public CompletionReply {
 
 class ChatReply final : public CompletionReply {
  public:
-  using CompletionReply::CompletionReply;
+  ChatReply(std::shared_ptr<const ServedModel> model, bool include_usage, std::string id,
+            const ReplyStyle& style)
+      : CompletionReply(std::move(model), include_usage, std::move(id)), style_(style) {}
 
   std::string begin(int choice) override {
     return chunk(delta(choice, {{"role", "assistant"}, {"content", ""}}, nullptr, nullptr));
   }
   std::string piece(int choice, const v1::Piece& piece) override {
     if (piece.text().empty() && piece.logprobs().empty()) return "";
-    return chunk(delta(choice, {{"content", piece.text()}},
-                       logprobs_json({piece.logprobs().begin(), piece.logprobs().end()}), nullptr));
+    Json logprobs = logprobs_json({piece.logprobs().begin(), piece.logprobs().end()});
+    return events(choice, state_of(choice).parser.push(piece.text()), std::move(logprobs));
   }
   std::string finish(int choice, v1::FinishReason reason) override {
-    return chunk(delta(choice, Json::object(), nullptr, finish_name(reason)));
+    State& state = state_of(choice);
+    const std::string last = events(choice, state.parser.finish(), nullptr);
+    return last + chunk(delta(choice, Json::object(), nullptr, reason_name(reason, state.calls > 0)));
   }
 
  protected:
   const char* stream_object() const override { return "chat.completion.chunk"; }
   const char* whole_object() const override { return "chat.completion"; }
   Json choice_json(int index, const ChoiceOutcome& outcome) override {
+    ReplyParser parser(style_.think, style_.tools);
+    ReplyParser::Part reply = parser.push(outcome.text);
+    const ReplyParser::Part last = parser.finish();
+    reply.reasoning += last.reasoning;
+    reply.content += last.content;
+    reply.calls.insert(reply.calls.end(), last.calls.begin(), last.calls.end());
+    Json message = {{"role", "assistant"}, {"content", reply.content}, {"refusal", nullptr}};
+    if (!reply.reasoning.empty()) message["reasoning_content"] = reply.reasoning;
+    if (!reply.calls.empty()) {
+      if (reply.content.empty()) message["content"] = nullptr;
+      for (const ReplyParser::Call& call : reply.calls) message["tool_calls"].push_back(call_json(call));
+    }
     return {{"index", index},
-            {"message", {{"role", "assistant"}, {"content", outcome.text}, {"refusal", nullptr}}},
+            {"message", std::move(message)},
             {"logprobs", logprobs_json(outcome.logprobs)},
-            {"finish_reason", finish_name(outcome.reason)}};
+            {"finish_reason", reason_name(outcome.reason, !reply.calls.empty())}};
   }
 
  private:
+  struct State {
+    ReplyParser parser;
+    int calls = 0;
+  };
+
+  State& state_of(int choice) {
+    return states_.try_emplace(choice, State{ReplyParser(style_.think, style_.tools)}).first->second;
+  }
+
+  static const char* reason_name(v1::FinishReason reason, bool has_calls) {
+    const std::string name = finish_name(reason);
+    return has_calls && name == "stop" ? "tool_calls" : finish_name(reason);
+  }
+
+  static Json call_json(const ReplyParser::Call& call) {
+    return {{"id", "call_" + service::random_id()},
+            {"type", "function"},
+            {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
+  }
+
+  // An event for each kind of thing in the part; the first has the logprobs, and there is one for them in any
+  // case.
+  std::string events(int choice, const ReplyParser::Part& part, Json logprobs) {
+    std::string out;
+    const auto add = [&](Json what) {
+      out += chunk(delta(choice, std::move(what), std::exchange(logprobs, nullptr), nullptr));
+    };
+    if (!part.reasoning.empty()) add({{"reasoning_content", part.reasoning}});
+    if (!part.content.empty()) add({{"content", part.content}});
+    for (const ReplyParser::Call& call : part.calls) {
+      Json json = {{"index", state_of(choice).calls++}};
+      json.update(call_json(call));
+      add({{"tool_calls", Json::array({std::move(json)})}});
+    }
+    if (!logprobs.is_null()) add({{"content", ""}});
+    return out;
+  }
+
   static Json delta(int index, Json delta, Json logprobs, Json reason) {
     return {{"index", index},
             {"delta", std::move(delta)},
@@ -192,17 +246,22 @@ class ChatReply final : public CompletionReply {
     }
     return {{"content", std::move(content)}, {"refusal", nullptr}};
   }
+
+  const ReplyStyle style_;
+  std::map<int, State> states_;  // by choice
 };
 
 }  // namespace
 
 std::unique_ptr<OpenAiReply> make_completion_reply(std::shared_ptr<const ServedModel> model,
-                                                   bool include_usage) {
+                                                   bool include_usage, const ReplyStyle& /*style*/) {
   return std::make_unique<TextReply>(std::move(model), include_usage, "cmpl-" + service::random_id());
 }
 
-std::unique_ptr<OpenAiReply> make_chat_reply(std::shared_ptr<const ServedModel> model, bool include_usage) {
-  return std::make_unique<ChatReply>(std::move(model), include_usage, "chatcmpl-" + service::random_id());
+std::unique_ptr<OpenAiReply> make_chat_reply(std::shared_ptr<const ServedModel> model, bool include_usage,
+                                             const ReplyStyle& style) {
+  return std::make_unique<ChatReply>(std::move(model), include_usage, "chatcmpl-" + service::random_id(),
+                                     style);
 }
 
 int64_t unix_time() {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ete/v1/generation.pb.h"
+#include "services/front/chat/reply_parser.h"
 #include "services/front/http/json_fields.h"
 #include "services/front/served_model.h"
 
@@ -25,6 +26,12 @@ struct TokenUsage {
   int64_t completion = 0;
 };
 
+// How a chat model's reply is written.
+struct ReplyStyle {
+  ThinkStyle think = ThinkStyle::none;
+  ToolCallStyle tools = ToolCallStyle::none;
+};
+
 // The words of one response. Events are whole server-sent events, or nothing. Not thread-safe.
 class OpenAiReply {
  public:
@@ -39,8 +46,9 @@ class OpenAiReply {
 
 // include_usage: as stream_options has it.
 std::unique_ptr<OpenAiReply> make_completion_reply(std::shared_ptr<const ServedModel> model,
-                                                   bool include_usage);
-std::unique_ptr<OpenAiReply> make_chat_reply(std::shared_ptr<const ServedModel> model, bool include_usage);
+                                                   bool include_usage, const ReplyStyle& style);
+std::unique_ptr<OpenAiReply> make_chat_reply(std::shared_ptr<const ServedModel> model, bool include_usage,
+                                             const ReplyStyle& style);
 
 // Seconds since 1970.
 int64_t unix_time();

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "services/front/front_error.h"
+#include "services/front/http/response_format.h"
 
 namespace ete::front {
 namespace {
@@ -12,6 +13,28 @@ namespace {
 constexpr int64_t kInt32Max = std::numeric_limits<int32_t>::max();
 constexpr int64_t kInt32Min = std::numeric_limits<int32_t>::min();
 constexpr int32_t kCompletionTokens = 16;  // OpenAI's default for /v1/completions
+
+struct NumberField {
+  const char* name;
+  void (v1::Sampling::*set)(float);
+};
+constexpr NumberField kNumbers[] = {
+    {"temperature", &v1::Sampling::set_temperature},
+    {"top_p", &v1::Sampling::set_top_p},
+    {"min_p", &v1::Sampling::set_min_p},
+    {"presence_penalty", &v1::Sampling::set_presence_penalty},
+    {"frequency_penalty", &v1::Sampling::set_frequency_penalty},
+    {"repetition_penalty", &v1::Sampling::set_repetition_penalty},
+    {"typical_p", &v1::Sampling::set_typical_p},
+    {"xtc_probability", &v1::Sampling::set_xtc_probability},
+    {"xtc_threshold", &v1::Sampling::set_xtc_threshold},
+    {"dry_multiplier", &v1::Sampling::set_dry_multiplier},
+    {"dry_base", &v1::Sampling::set_dry_base},
+    {"mirostat_tau", &v1::Sampling::set_mirostat_tau},
+    {"mirostat_eta", &v1::Sampling::set_mirostat_eta},
+    {"dynamic_temperature_range", &v1::Sampling::set_dynamic_temperature_range},
+    {"dynamic_temperature_exponent", &v1::Sampling::set_dynamic_temperature_exponent},
+};
 
 // A list of integers, as ids.
 v1::TokenIds ids_of(const RequestJson& list, const std::string& path) {
@@ -41,26 +64,34 @@ void read_bias(JsonFields& fields, v1::Sampling& sampling) {
 }
 
 void read_sampling(JsonFields& fields, v1::Sampling& sampling) {
-  if (const auto value = fields.number("temperature")) sampling.set_temperature(static_cast<float>(*value));
-  if (const auto value = fields.number("top_p")) sampling.set_top_p(static_cast<float>(*value));
-  if (const auto value = fields.number("min_p")) sampling.set_min_p(static_cast<float>(*value));
   // -1 is how others write "all".
   if (const auto value = fields.integer("top_k", -1, kInt32Max)) {
     sampling.set_top_k(static_cast<int32_t>(std::max<int64_t>(*value, 0)));
   }
-  if (const auto value = fields.number("presence_penalty")) {
-    sampling.set_presence_penalty(static_cast<float>(*value));
+  for (const auto& [name, set] : kNumbers) {
+    if (const auto value = fields.number(name)) (sampling.*set)(static_cast<float>(*value));
   }
-  if (const auto value = fields.number("frequency_penalty")) {
-    sampling.set_frequency_penalty(static_cast<float>(*value));
-  }
-  if (const auto value = fields.number("repetition_penalty")) {
-    sampling.set_repetition_penalty(static_cast<float>(*value));
+  const auto length = fields.integer("dry_allowed_length", kInt32Min, kInt32Max);
+  if (length) sampling.set_dry_allowed_length(static_cast<int32_t>(*length));
+  const auto range = fields.integer("dry_range", kInt32Min, kInt32Max);
+  if (range) sampling.set_dry_range(static_cast<int32_t>(*range));
+  if (const RequestJson* breakers = fields.find("dry_sequence_breakers"); breakers != nullptr) {
+    if (!breakers->is_array()) refuse_field("dry_sequence_breakers", shown(*breakers), "a list of strings");
+    for (const RequestJson& one : *breakers) {
+      if (!one.is_string()) refuse_field("dry_sequence_breakers", shown(one), "strings");
+      sampling.add_dry_sequence_breakers(one.get<std::string>());
+    }
   }
   const auto seed =
       fields.integer("seed", std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max());
   if (seed) sampling.set_seed(static_cast<uint64_t>(*seed));
   read_bias(fields, sampling);
+  if (const RequestJson* ids = fields.find("allowed_token_ids"); ids != nullptr) {
+    if (!ids->is_array() || ids->empty())
+      refuse_field("allowed_token_ids", shown(*ids), "a list of token ids");
+    const v1::TokenIds read = ids_of(*ids, "allowed_token_ids");
+    *sampling.mutable_allowed_token_ids() = read.ids();
+  }
 }
 
 void read_stopping(JsonFields& fields, v1::Stopping& stopping) {
@@ -76,6 +107,9 @@ void read_stopping(JsonFields& fields, v1::Stopping& stopping) {
     stopping.add_stop(stop->get<std::string>());
   }
   if (const auto value = fields.boolean("ignore_eos")) stopping.set_ignore_eos(*value);
+  if (const auto value = fields.integer("min_tokens", 0, kInt32Max)) {
+    stopping.set_min_tokens(static_cast<int32_t>(*value));
+  }
   if (const RequestJson* ids = fields.find("stop_token_ids"); ids != nullptr) {
     if (!ids->is_array()) refuse_field("stop_token_ids", shown(*ids), "a list of token ids");
     const v1::TokenIds read = ids_of(*ids, "stop_token_ids");
@@ -101,6 +135,7 @@ void read_common(JsonFields& fields, OpenAiRequest& request) {
   read_sampling(fields, *settings.mutable_sampling());
   read_stopping(fields, *settings.mutable_stopping());
   read_streaming(fields, request);
+  read_response_format(fields, settings);
   request.n = static_cast<int>(fields.integer("n", 1, OpenAiRequest::kMostChoices).value_or(1));
   if (auto salt = fields.string("cache_salt")) settings.set_cache_salt(std::move(*salt));
   for (const char* name : {"user", "metadata", "store", "service_tier", "safety_identifier",
@@ -196,23 +231,18 @@ OpenAiRequest parse_chat_completion(const std::string& body) {
     refuse_field("top_logprobs", std::to_string(*top), "it with \"logprobs\": true only");
   }
   if (logprobs) request.settings.mutable_logprobs()->set_top(static_cast<int32_t>(top.value_or(0)));
-  if (const RequestJson* format = fields.find("response_format"); format != nullptr) {
-    JsonFields values(*format, "response_format");
-    const std::string type = values.string("type").value_or("");
-    if (type != "text") {
-      throw FrontError(
-          FrontErrorCode::unsupported,
-          "response_format: type " + shown(type) + " is not supported by this server; expected \"text\"",
-          "response_format");
-    }
-    values.refuse_others();
-  }
   for (const char* name :
        {"functions", "function_call", "audio", "prediction", "web_search_options", "verbosity"}) {
     fields.unsupported(name);
   }
   fields.unsupported("reasoning_effort", "chat_template_kwargs reach the model's template");
-  fields.ignore("parallel_tool_calls");
+  if (!request.chat->tools.forced.is_null()) {
+    if (request.settings.has_grammar()) {
+      refuse_field("tool_choice", "a call that has to be made, beside response_format or grammar",
+                   "none or auto");
+    }
+    request.names.schema = "tools";
+  }
   if (const RequestJson* modalities = fields.find("modalities");
       modalities != nullptr && *modalities != RequestJson::array({"text"})) {
     fields.unsupported("modalities", "expected [\"text\"]");

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ete/v1/generation.pb.h"
+#include "services/front/http/chat_tools.h"
 #include "services/front/http/json_fields.h"
 #include "services/front/http/openai_error.h"
 
@@ -14,6 +15,7 @@ namespace ete::front {
 struct ChatPrompt {
   RequestJson variables;   // an object: messages, add_generation_prompt and what the client adds
   bool has_tools = false;  // a model may have a template of its own for them
+  ChatTools tools;
 };
 
 // A body of OpenAI's API as generations to run. What its fields mean is checked once, by validate() for

@@ -138,6 +138,67 @@ TEST(OpenAiRequest, AConversationForTheTemplate) {
             "sampling { } stopping { max_tokens: 3 } logprobs { top: 2 }");
 }
 
+TEST(OpenAiRequest, FormatsOfTheOutput) {
+  EXPECT_EQ(parse_chat_completion(with_messages(R"("response_format": {"type": "json_object"})"))
+                .settings.grammar()
+                .ShortDebugString(),
+            "json_object: true");
+  const OpenAiRequest schema = parse_chat_completion(with_messages(
+      R"("response_format": {"type": "json_schema", "json_schema": {"name": "n", "strict": true, "schema": {"type": "null"}}})"));
+  EXPECT_EQ(schema.settings.grammar().json_schema(), R"({"type":"null"})");
+  const OpenAiRequest rules = parse_completion(
+      with_prompt(R"("grammar": "root ::= [a]", "min_tokens": 3, "allowed_token_ids": [4, 5])"));
+  EXPECT_EQ(
+      rules.settings.ShortDebugString(),
+      "sampling { allowed_token_ids: 4 allowed_token_ids: 5 } stopping { max_tokens: 16 min_tokens: 3 } "
+      "grammar { gbnf: \"root ::= [a]\" }");
+}
+
+TEST(OpenAiRequest, SamplersThatOpenAiDoesNotHave) {
+  const OpenAiRequest request = parse_completion(with_prompt(
+      R"("typical_p": 0.5, "xtc_probability": 0.25, "xtc_threshold": 0.125, "dry_multiplier": 1, "dry_base": 2,
+         "dry_allowed_length": 3, "dry_range": 64, "dry_sequence_breakers": ["x"], "dynamic_temperature_range": 0.5,
+         "dynamic_temperature_exponent": 2)"));
+  EXPECT_EQ(request.settings.sampling().ShortDebugString(),
+            "typical_p: 0.5 xtc_probability: 0.25 xtc_threshold: 0.125 dry_multiplier: 1 dry_base: 2 "
+            "dry_allowed_length: 3 dry_range: 64 dry_sequence_breakers: \"x\" dynamic_temperature_range: 0.5 "
+            "dynamic_temperature_exponent: 2");
+  EXPECT_EQ(refusal(parse_completion, with_prompt(R"("dry_sequence_breakers": [1])")).field(),
+            "dry_sequence_breakers");
+}
+
+TEST(OpenAiRequest, ToolsAndWhichOfThemMustBeCalled) {
+  const std::string tools = R"("tools": [{"type": "function", "function": {"name": "f", "description": "d"}},
+    {"type": "function", "function": {"name": "g", "parameters": {"$ref": "#/$defs/a", "$defs": {"a": {"type": "object"}}}}}])";
+  const ChatPrompt offered = *parse_chat_completion(with_messages(tools)).chat;
+  EXPECT_TRUE(offered.has_tools);
+  EXPECT_EQ(offered.variables["tools"].size(), 2u);
+  EXPECT_TRUE(offered.tools.forced.is_null());
+  const ChatPrompt none = *parse_chat_completion(with_messages(tools + R"(, "tool_choice": "none")")).chat;
+  EXPECT_FALSE(none.has_tools);
+  EXPECT_TRUE(none.variables["tools"].is_null());
+  const ChatPrompt any = *parse_chat_completion(with_messages(tools + R"(, "tool_choice": "required")")).chat;
+  EXPECT_EQ(any.tools.forced.size(), 2u);
+  const ChatPrompt one =
+      *parse_chat_completion(
+           with_messages(
+               tools +
+               R"(, "tool_choice": {"type": "function", "function": {"name": "g"}}, "parallel_tool_calls": false)"))
+           .chat;
+  EXPECT_TRUE(one.tools.one_call);
+  v1::Grammar grammar;
+  force_call(one.tools.forced, ToolCallStyle::bare, grammar);
+  EXPECT_EQ(grammar.json_schema(),
+            R"({"anyOf":[{"type":"object","properties":{"name":{"const":"g"},"parameters":)"
+            R"({"$ref":"#/anyOf/0/properties/parameters/$defs/a","$defs":{"a":{"type":"object"}}}},)"
+            R"("required":["name","parameters"]}]})");
+  EXPECT_EQ(grammar.prefix(), "");
+  force_call(any.tools.forced, ToolCallStyle::tagged, grammar);
+  EXPECT_EQ(grammar.prefix(), "<tool_call>\n");
+  EXPECT_NE(grammar.json_schema().find(R"("arguments":{"type":"object","additionalProperties":false})"),
+            std::string::npos);
+}
+
 TEST(OpenAiRequest, ChatRefusalsNameTheField) {
   const std::pair<std::string, std::string> cases[] = {
       {R"({})", "messages"},
@@ -151,8 +212,32 @@ TEST(OpenAiRequest, ChatRefusalsNameTheField) {
       {R"({"messages": [{"role": "user", "content": "x", "weight": 1}]})", "messages[0].weight"},
       {R"({"messages": [{"role": "assistant", "tool_calls": [{"function": {"arguments": "{"}}]}]})",
        "messages[0].tool_calls[0].function.arguments"},
-      {with_messages(R"("response_format": {"type": "json_schema", "json_schema": {}})"), "response_format"},
-      {with_messages(R"("tools": [{"type": "function"}])"), "tools"},
+      {with_messages(R"("response_format": {"type": "yaml"})"), "response_format.type"},
+      {with_messages(R"("response_format": {"type": "json_schema"})"), "response_format.json_schema"},
+      {with_messages(R"("response_format": {"type": "json_schema", "json_schema": {}})"),
+       "response_format.json_schema.name"},
+      {with_messages(R"("response_format": {"type": "json_schema", "json_schema": {"name": "n"}})"),
+       "response_format.json_schema.schema"},
+      {with_messages(R"("response_format": {"type": "text", "schema": {}})"), "response_format.schema"},
+      {with_messages(R"("response_format": {"type": "json_object"}, "grammar": "root ::= [a]")"), "grammar"},
+      {with_messages(R"("tools": {})"), "tools"},
+      {with_messages(R"("tools": [{"type": "web_search"}])"), "tools[0].type"},
+      {with_messages(R"("tools": [{"type": "function"}])"), "tools[0].function"},
+      {with_messages(R"("tools": [{"type": "function", "function": {"name": "a b"}}])"),
+       "tools[0].function.name"},
+      {with_messages(R"("tools": [{"type": "function", "function": {"name": "f", "parameters": 5}}])"),
+       "tools[0].function.parameters"},
+      {with_messages(R"("tools": [{"type": "function", "function": {"name": "f", "more": 5}}])"),
+       "tools[0].function.more"},
+      {with_messages(R"("tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": "maybe")"),
+       "tool_choice"},
+      {with_messages(R"("tools": [{"type": "function", "function": {"name": "f"}}],
+         "tool_choice": {"type": "function", "function": {"name": "g"}})"),
+       "tool_choice.function.name"},
+      {with_messages(R"("tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": "required",
+         "response_format": {"type": "json_object"})"),
+       "tool_choice"},
+      {with_messages(R"("tool_choice": "required")"), "tool_choice"},
       {with_messages(R"("tool_choice": "auto")"), "tool_choice"},
       {with_messages(R"("functions": [{}])"), "functions"},
       {with_messages(R"("reasoning_effort": "high")"), "reasoning_effort"},
@@ -179,6 +264,9 @@ TEST(OpenAiError, SpeaksOfTheClientsFields) {
   const FrontError most(FrontErrorCode::invalid_argument, "stopping.max_tokens: x", "stopping.max_tokens");
   EXPECT_STREQ(in_client_words(most, {.max_tokens = "max_completion_tokens"}).what(),
                "max_completion_tokens: x");
+  const FrontError schema(FrontErrorCode::invalid_argument, "grammar.json_schema: at #: x",
+                          "grammar.json_schema");
+  EXPECT_EQ(in_client_words(schema, {}).field(), "response_format.json_schema.schema");
   const FrontError ids(FrontErrorCode::invalid_argument, "tokens.ids[3]: x", "tokens.ids[3]");
   EXPECT_EQ(in_client_words(ids, {}).field(), "prompt[3]");
 }

@@ -1,0 +1,199 @@
+#include "services/front/chat/reply_parser.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+namespace ete::front {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kThink = "<think>";
+constexpr std::string_view kThinkEnd = "</think>";
+constexpr std::string_view kCall = "<tool_call>";
+constexpr std::string_view kCallEnd = "</tool_call>";
+constexpr std::string_view kPythonTag = "<|python_tag|>";
+constexpr int kMostDepth = 64;
+
+bool contains(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+bool is_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
+
+// How many bytes at the text's end may be the beginning of the tag.
+size_t open_tail(std::string_view text, std::string_view tag) {
+  size_t n = std::min(text.size(), tag.size() - 1);
+  while (n > 0 && !tag.starts_with(text.substr(text.size() - n))) --n;
+  return n;
+}
+
+// {"name": ..., "arguments" or "parameters": {...}}
+std::optional<ReplyParser::Call> read_call(std::string_view text) {
+  const auto within_depth = [](int depth, Json::parse_event_t /*event*/, Json& /*parsed*/) {
+    return depth <= kMostDepth;
+  };
+  const Json json = Json::parse(text, within_depth, false);
+  if (!json.is_object() || !json.contains("name") || !json["name"].is_string()) return std::nullopt;
+  for (const char* key : {"arguments", "parameters"}) {
+    const auto it = json.find(key);
+    if (it == json.end()) continue;
+    if (!it->is_object()) return std::nullopt;
+    return ReplyParser::Call{json["name"].get<std::string>(), it->dump()};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+ToolCallStyle tool_call_style(std::string_view chat_template) {
+  if (contains(chat_template, kCall)) return ToolCallStyle::tagged;
+  const bool llama = contains(chat_template, "<|start_header_id|>") || contains(chat_template, kPythonTag);
+  return llama ? ToolCallStyle::bare : ToolCallStyle::tagged;
+}
+
+ThinkStyle think_style(std::string_view chat_template, std::string_view prompt) {
+  if (!contains(chat_template, kThinkEnd)) return ThinkStyle::none;
+  while (!prompt.empty() && is_space(prompt.back())) prompt.remove_suffix(1);
+  return prompt.ends_with(kThink) ? ThinkStyle::open : ThinkStyle::tagged;
+}
+
+ReplyParser::ReplyParser(ThinkStyle think, ToolCallStyle tools)
+    : think_(think), tools_(tools), state_(think == ThinkStyle::open ? State::thoughts : State::begin) {}
+
+ReplyParser::Part ReplyParser::push(std::string_view text) {
+  held_ += text;
+  Part part;
+  while (step(part, false)) {
+  }
+  if (held_.size() > kMostHeld) {
+    part.content += std::exchange(held_, {});
+    state_ = State::rest;
+  }
+  return part;
+}
+
+ReplyParser::Part ReplyParser::finish() {
+  Part part;
+  while (step(part, true)) {
+  }
+  part.content += std::exchange(held_, {});
+  return part;
+}
+
+bool ReplyParser::step(Part& part, bool last) {
+  if (held_.empty()) return false;
+  switch (state_) {
+    case State::begin:
+      return step_begin(part, last);
+    case State::thoughts:
+      return step_thoughts(part, last);
+    case State::after_thoughts:
+      // A template's own space between the two.
+      if (!skip_space()) return false;
+      state_ = State::content;
+      return true;
+    case State::content:
+      return step_content(part, last);
+    case State::call:
+      return step_call(part, last);
+    case State::rest:
+      part.content += std::exchange(held_, {});
+      return false;
+  }
+  return false;
+}
+
+bool ReplyParser::skip_space() {
+  const auto first = std::find_if_not(held_.begin(), held_.end(), is_space);
+  held_.erase(held_.begin(), first);
+  return !held_.empty();
+}
+
+// Whether the reply begins with thoughts or, of a bare style, with a call.
+bool ReplyParser::step_begin(Part& /*part*/, bool last) {
+  const auto first = std::find_if_not(held_.begin(), held_.end(), is_space);
+  const std::string_view text(held_.data() + (first - held_.begin()),
+                              static_cast<size_t>(held_.end() - first));
+  const auto may_be = [&](std::string_view tag) { return !last && tag.starts_with(text); };
+  if (think_ == ThinkStyle::tagged) {
+    if (text.starts_with(kThink)) {
+      held_.erase(held_.begin(), first + static_cast<ptrdiff_t>(kThink.size()));
+      state_ = State::thoughts;
+      return true;
+    }
+    if (may_be(kThink)) return false;
+  }
+  state_ = State::content;
+  return true;
+}
+
+bool ReplyParser::take_until(std::string_view tag, std::string& out, bool last) {
+  const size_t at = held_.find(tag);
+  if (at != std::string::npos) {
+    out += held_.substr(0, at);
+    held_.erase(0, at + tag.size());
+    return true;
+  }
+  const size_t keep = last ? 0 : open_tail(held_, tag);
+  out += held_.substr(0, held_.size() - keep);
+  held_.erase(0, held_.size() - keep);
+  return false;
+}
+
+bool ReplyParser::step_thoughts(Part& part, bool last) {
+  if (!take_until(kThinkEnd, part.reasoning, last)) return false;
+  state_ = State::after_thoughts;
+  return true;
+}
+
+bool ReplyParser::step_content(Part& part, bool last) {
+  if (tools_ == ToolCallStyle::none) {
+    state_ = State::rest;
+    return true;
+  }
+  if (tools_ == ToolCallStyle::tagged) {
+    if (!take_until(kCall, part.content, last)) return false;
+    state_ = State::call;
+    return true;
+  }
+  const auto first = std::find_if_not(held_.begin(), held_.end(), is_space);
+  const std::string_view text(held_.data() + (first - held_.begin()),
+                              static_cast<size_t>(held_.end() - first));
+  if (!last && kPythonTag.starts_with(text)) return false;  // nothing but space among them
+  const bool call = text.starts_with(kPythonTag) || text.starts_with('{');
+  state_ = call ? State::call : State::rest;
+  return true;
+}
+
+bool ReplyParser::step_call(Part& part, bool last) {
+  std::string_view text = held_;
+  if (tools_ == ToolCallStyle::bare) {
+    if (!last) return false;
+    while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
+    if (text.starts_with(kPythonTag)) text.remove_prefix(kPythonTag.size());
+    if (auto call = read_call(text)) {
+      part.calls.push_back(std::move(*call));
+      held_.clear();
+    }
+    return false;
+  }
+  const size_t end = text.find(kCallEnd);
+  // A model may leave out the last tag.
+  if (end == std::string_view::npos && !last) return false;
+  const size_t after = end == std::string_view::npos ? text.size() : end + kCallEnd.size();
+  if (auto call = read_call(text.substr(0, end))) {
+    part.calls.push_back(std::move(*call));
+    held_.erase(0, after);
+    state_ = State::after_thoughts;
+  } else {
+    part.content += std::string(kCall) + held_.substr(0, after);
+    held_.erase(0, after);
+    state_ = State::content;
+  }
+  return true;
+}
+
+}  // namespace ete::front
