@@ -250,7 +250,7 @@ class Text(RunTest):
         self.assertIn(self.run_ete(*story, "--grammar", str(rules), "Once").stdout, (b" there!\n", b" there !\n"))
         rules.write_text("root ::= root")
         result = self.run_ete(*story, "--grammar", str(rules), "Once")
-        self.assertEqual(result.returncode, 1)
+        self.assertEqual(result.returncode, 2)
         self.assertIn(b"--grammar: rule root is left-recursive", result.stderr)
         result = self.run_ete(*story, "--grammar", str(rules), "--json-schema", str(schema), "Once")
         self.assertEqual(result.returncode, 2)
