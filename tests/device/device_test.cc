@@ -260,16 +260,28 @@ TEST_P(CpuDeviceTest, WaitingCostsNoWakeUpPerItem) {
 
 TEST_P(DeviceTest, EveryWaitingCallerIsWoken) {
   Gate first, second;
+  std::atomic<int> called{0};
+  const auto wait_for_stream = [&] {
+    ++called;
+    a_->synchronize();
+  };
+  // Most likely waits by then.
+  const auto wait_until_called = [&](int callers) {
+    while (called < callers) std::this_thread::yield();
+    std::this_thread::sleep_for(milliseconds(100));
+  };
   device_->host_async(*a_, first.closed());
-  std::thread early([&] { a_->synchronize(); });
-  std::this_thread::sleep_for(milliseconds(5));  // most likely waits by now
+  auto early = std::async(std::launch::async, wait_for_stream);
+  wait_until_called(1);
   device_->host_async(*a_, second.closed());
-  std::thread late([&] { a_->synchronize(); });
-  std::this_thread::sleep_for(milliseconds(5));
+  auto late = std::async(std::launch::async, wait_for_stream);
+  wait_until_called(2);
   first.open();
-  early.join();  // would hang if only the last target woke anybody
+  // Would wait for the second if only the last target woke anybody.
+  EXPECT_EQ(early.wait_for(std::chrono::seconds(20)), std::future_status::ready);
   second.open();
-  late.join();
+  early.wait();
+  late.wait();
 }
 
 TEST_P(DeviceTest, AnotherDevicesStreamIsRefused) {

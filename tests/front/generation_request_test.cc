@@ -181,6 +181,12 @@ INSTANTIATE_TEST_SUITE_P(
             {"sampling.mirostat_tau", "0"}},
         Row{"mirostat eta alone", [](Request& r) { r.mutable_sampling()->set_mirostat_eta(0.1f); },
             {"sampling.mirostat_eta", "mirostat_tau"}},
+        Row{"greedy mirostat",
+            [](Request& r) {
+              r.mutable_sampling()->set_mirostat_tau(5);
+              r.mutable_sampling()->set_temperature(0);
+            },
+            {"sampling.mirostat_tau", "5", "temperature 0"}},
         Row{"mirostat beside top_p",
             [](Request& r) {
               r.mutable_sampling()->set_mirostat_tau(5);

@@ -272,6 +272,11 @@ class Tools(HttpTest):
         for one in calls:
             self.check_call(one)
         self.assertEqual(events[-1]["finish_reason"], "tool_calls")
+        # Of the ids of calls too, while they are held back.
+        events = list(self.servers.events(self.PATH, {**body, "logprobs": True, "stream_options": {"include_usage": True}}))
+        given = [event["choices"][0]["logprobs"] for event in events if event["choices"]]
+        tokens = sum(len(logprobs["content"]) for logprobs in given if logprobs)
+        self.assertEqual(tokens, events[-1]["usage"]["completion_tokens"])
         (single,) = self.post(self.PATH, **body, parallel_tool_calls=False)["choices"]
         self.assertEqual((len(single["message"]["tool_calls"]), single["finish_reason"]), (1, "tool_calls"))
         (plain,) = self.post(self.PATH, **body, tool_choice="none")["choices"]
