@@ -26,7 +26,9 @@ GrammarMatcher::GrammarMatcher(std::shared_ptr<const Grammar> grammar, const Tok
       limits_(limits),
       stacks_(1) {
   current_ = close({{grammar_->start, 0}});
-  if (current_ == kDead) refuse("its rules call each other more than " + std::to_string(kMostDepth) + " deep");
+  if (current_ == kDead) {
+    refuse("its rules call each other more than " + std::to_string(kMostDepth) + " deep");
+  }
 }
 
 void GrammarMatcher::refuse(const std::string& what) const {
