@@ -28,7 +28,7 @@ void check_type(JsonFields& fields) {
 }
 
 std::string function_name(JsonFields& function) {
-  const std::string name = function.string("name").value_or("");
+  std::string name = function.string("name").value_or("");
   if (!is_name(name)) {
     refuse_field(function.path_of("name"), shown(name), "1 to 64 letters, digits, \"_\" and \"-\"");
   }
@@ -59,7 +59,7 @@ std::string read_choice(JsonFields& fields, bool has_tools, std::string& named) 
   const RequestJson* choice = fields.find("tool_choice");
   if (choice == nullptr) return has_tools ? "auto" : "none";
   if (choice->is_string()) {
-    const auto word = choice->get<std::string>();
+    auto word = choice->get<std::string>();
     if (word != "none" && word != "auto" && word != "required") {
       refuse_field("tool_choice", shown(*choice), "none, auto, required or a function");
     }

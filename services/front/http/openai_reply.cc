@@ -43,7 +43,7 @@ class CompletionReply : public OpenAiReply {
       : model_(std::move(model)), include_usage_(include_usage), id_(std::move(id)), created_(unix_time()) {}
 
   std::string last(const TokenUsage& usage) override {
-    const std::string done = "data: [DONE]\n\n";
+    std::string done = "data: [DONE]\n\n";
     if (!include_usage_) return done;
     Json chunk = head(stream_object());
     chunk["choices"] = Json::array();
