@@ -231,14 +231,17 @@ class Browser(PageTest):
         self.reload()
 
     def test_send_stream_and_keep(self):
+        # However slow the browser is, each part of a stream changes the page for itself.
+        self.script("""window.lengths = new Set();
+            new MutationObserver(() => {
+              const body = document.querySelector('#log > .assistant .body');
+              if (body) window.lengths.add(body.textContent.length);
+            }).observe(document.querySelector('#log'), {childList: true, subtree: true, characterData: true})""")
         self.settle(max_tokens="40", temperature="0")
         self.say("Tell me a story about a dog.")
-        self.until(lambda: self.replies() and self.replies()[0] != "")
-        self.assertFalse(self.idle(), "the reply came at once instead of bit by bit")
-        first = self.replies()[0]
-        self.until(self.idle)
+        self.until(lambda: self.replies() and self.replies()[0] != "" and self.idle())
         whole = self.replies()[0]
-        self.assertGreater(len(whole), len(first))
+        self.assertGreater(self.script("return window.lengths.size"), 5, "the reply came at once instead of bit by bit")
         self.assertIn("tokens/s", self.get("#log > .assistant .note").text)
         self.say("And a cat?")
         self.until(lambda: len(self.replies()) == 2 and self.idle())
@@ -321,7 +324,7 @@ class Browser(PageTest):
         self.driver.get_log("browser")  # which tells of that
 
     def test_engine_picture(self):
-        self.settle(max_tokens="200", temperature="1", seed="1")
+        self.settle(max_tokens="900", temperature="1", seed="1")
         self.say("Tell me a long story.")
         sessions = lambda: self.all("#engine .cells")[2]  # noqa: E731
         self.until(lambda: len(sessions().find_elements(By.CSS_SELECTOR, ".on")) == 1)
