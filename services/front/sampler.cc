@@ -120,10 +120,6 @@ Sampler::Sampler(const SamplingParams& params, int32_t vocab_size, std::span<con
   refresh_query();
 }
 
-bool Sampler::before(const Candidate& a, const Candidate& b) {
-  return a.value > b.value || (a.value == b.value && a.id < b.id);
-}
-
 void Sampler::allow(std::shared_ptr<const TokenSet> ids) {
   if (ids == nullptr && allowed_ == nullptr) return;
   allowed_ = std::move(ids);

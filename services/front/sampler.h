@@ -107,7 +107,7 @@ class Sampler {
   };
   class SortedRow;
 
-  static bool before(const Candidate& a, const Candidate& b);
+  static bool before(const Candidate& a, const Candidate& b) { return SamplingChain::before(a, b); }
   static double logsumexp_of(std::span<const Candidate> candidates);
   void refresh_query();
   void check_reply(const PartialLogits& logits) const;

@@ -13,10 +13,6 @@ namespace {
 
 constexpr uint64_t kSecondSequence = 0x6a09e667f3bcc909ULL;  // XTC's draws are others than the ids'
 
-bool before(const SamplingChain::Candidate& a, const SamplingChain::Candidate& b) {
-  return a.value > b.value || (a.value == b.value && a.id < b.id);
-}
-
 // In nats.
 double entropy_of(const std::vector<double>& probabilities) {
   double entropy = 0;

@@ -16,6 +16,10 @@ class SamplingChain {
     double value = 0;  // adjusted logit
     int32_t id = 0;
   };
+  // The canonical order (sampler.h).
+  static bool before(const Candidate& a, const Candidate& b) {
+    return a.value > b.value || (a.value == b.value && a.id < b.id);
+  }
 
   explicit SamplingChain(const SamplingParams& params) : params_(params), mu_(2 * params.mirostat_tau) {}
 

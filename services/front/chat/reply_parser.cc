@@ -23,6 +23,11 @@ bool contains(std::string_view text, std::string_view part) {
 
 bool is_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 
+std::string_view without_space_before(std::string_view text) {
+  while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
+  return text;
+}
+
 // How many bytes at the text's end may be the beginning of the tag.
 size_t open_tail(std::string_view text, std::string_view tag) {
   size_t n = std::min(text.size(), tag.size() - 1);
@@ -87,7 +92,7 @@ bool ReplyParser::step(Part& part, bool last) {
   if (held_.empty()) return false;
   switch (state_) {
     case State::begin:
-      return step_begin(part, last);
+      return step_begin(last);
     case State::thoughts:
       return step_thoughts(part, last);
     case State::after_thoughts:
@@ -107,24 +112,20 @@ bool ReplyParser::step(Part& part, bool last) {
 }
 
 bool ReplyParser::skip_space() {
-  const auto first = std::find_if_not(held_.begin(), held_.end(), is_space);
-  held_.erase(held_.begin(), first);
+  held_.erase(0, held_.size() - without_space_before(held_).size());
   return !held_.empty();
 }
 
-// Whether the reply begins with thoughts or, of a bare style, with a call.
-bool ReplyParser::step_begin(Part& /*part*/, bool last) {
-  const auto first = std::find_if_not(held_.begin(), held_.end(), is_space);
-  const std::string_view text(held_.data() + (first - held_.begin()),
-                              static_cast<size_t>(held_.end() - first));
-  const auto may_be = [&](std::string_view tag) { return !last && tag.starts_with(text); };
+// Whether the reply begins with thoughts.
+bool ReplyParser::step_begin(bool last) {
+  const std::string_view text = without_space_before(held_);
   if (think_ == ThinkStyle::tagged) {
     if (text.starts_with(kThink)) {
-      held_.erase(held_.begin(), first + static_cast<ptrdiff_t>(kThink.size()));
+      held_.erase(0, held_.size() - text.size() + kThink.size());
       state_ = State::thoughts;
       return true;
     }
-    if (may_be(kThink)) return false;
+    if (!last && kThink.starts_with(text)) return false;
   }
   state_ = State::content;
   return true;
@@ -159,9 +160,7 @@ bool ReplyParser::step_content(Part& part, bool last) {
     state_ = State::call;
     return true;
   }
-  const auto first = std::find_if_not(held_.begin(), held_.end(), is_space);
-  const std::string_view text(held_.data() + (first - held_.begin()),
-                              static_cast<size_t>(held_.end() - first));
+  const std::string_view text = without_space_before(held_);
   if (!last && kPythonTag.starts_with(text)) return false;  // nothing but space among them
   const bool call = text.starts_with(kPythonTag) || text.starts_with('{');
   state_ = call ? State::call : State::rest;
@@ -172,7 +171,7 @@ bool ReplyParser::step_call(Part& part, bool last) {
   std::string_view text = held_;
   if (tools_ == ToolCallStyle::bare) {
     if (!last) return false;
-    while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
+    text = without_space_before(text);
     if (text.starts_with(kPythonTag)) text.remove_prefix(kPythonTag.size());
     if (auto call = read_call(text)) {
       part.calls.push_back(std::move(*call));

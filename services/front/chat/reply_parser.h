@@ -58,7 +58,7 @@ class ReplyParser {
 
   // Takes one step; false: more text is needed.
   bool step(Part& part, bool last);
-  bool step_begin(Part& part, bool last);
+  bool step_begin(bool last);
   bool step_thoughts(Part& part, bool last);
   bool step_content(Part& part, bool last);
   bool step_call(Part& part, bool last);
