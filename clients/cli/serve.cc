@@ -29,6 +29,7 @@ struct ServeOptions {
   EngineOptions engine;  // for its checks only: the worker gets the flags as they were given
   service::ServiceOptions service;
   service::HttpOptions http;
+  int max_requests = 0;  // 0: the front's own
 };
 
 void say(const std::string& line) { std::cerr << error_line("ete serve", line) + "\n"; }
@@ -70,6 +71,9 @@ class Serving {
         "--drain-grace=" + std::to_string(static_cast<double>(service.drain_grace.count()) / 1000)};
     if (!for_front) return arguments;
     if (service.insecure_listen_anywhere) arguments.push_back("--insecure-listen-anywhere");
+    if (options_.max_requests != 0) {
+      arguments.push_back("--max-requests=" + std::to_string(options_.max_requests));
+    }
     if (options_.http.listen) arguments.push_back("--http=" + options_.http.listen->to_string());
     for (const std::string& origin : options_.http.origins) arguments.push_back("--http-origin=" + origin);
     return arguments;
@@ -162,6 +166,7 @@ void add_serve_command(CLI::App& app, Action& action) {
       ->required(false)
       ->description("unix:/path or host:port where clients connect [127.0.0.1:50051]");
   service::add_http_flags(*command, options->http);
+  service::add_max_requests_flag(*command, options->max_requests);
   command->remove_option(command->get_option("--exit-with-parent"));
   add_engine_flags(*command, options->engine);
   command->callback(

@@ -112,6 +112,11 @@ void add_numeric_flags(CLI::App& app, EngineOptions& options) {
 
 void add_size_flags(CLI::App& app, EngineOptions& options) {
   add_integer(app, "--max-sessions", 1, "sessions in one pass [16]", options.max_sessions);
+  add_integer(app, "--max-queued", 0, "sessions that may wait for a place [4 for each of --max-sessions]",
+              options.max_queued);
+  add_integer(app, "--max-queued-tokens", 1,
+              "prompt tokens that may wait to be computed, of all sessions [4096, or --context, for each]",
+              options.max_queued_tokens);
   add_integer(app, "--context", 1, "positions a session [the model's]", options.context);
   add_integer(app, "--chunk", 1, "prompt rows a pass [planned]", options.chunk);
   add_flag(

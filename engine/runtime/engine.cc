@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "engine/device/cpu/cpu_features.h"
+#include "engine/runtime/admission.h"
 #include "engine/runtime/engine_impl.h"
 #include "engine/runtime/host_share.h"
 
@@ -50,6 +51,7 @@ PreparedModel prepare_model(const EngineOptions& options, std::unique_ptr<Device
     input.chosen_share = automatic_host_share(*prepared.device, *prepared.ops, input);
   }
   prepared.planned = make_plan(input);
+  plan_admission(options, &prepared.planned.plan);
   return prepared;
 }
 

@@ -32,11 +32,13 @@ struct EngineOptions {
   std::string vocab = "auto";
   std::string weights = "auto";
   int max_sessions = 16;
-  int64_t context = -1;       // positions a session; -1: the model's
-  int64_t chunk = -1;         // prompt rows a pass, rounded up to a multiple of 64
-  double host_share = 0;      // 0..1; -1: auto
-  int threads = 0;            // 0: the machine's cores
-  int64_t prefix_cache = -1;  // bytes of cached prefixes at most; -1: auto, 0: nothing is cached
+  int max_queued = -1;             // sessions that may wait for a place; -1: 4 for each that may run
+  int64_t max_queued_tokens = -1;  // of prompts, not computed yet, of all sessions; -1: auto
+  int64_t context = -1;            // positions a session; -1: the model's
+  int64_t chunk = -1;              // prompt rows a pass, rounded up to a multiple of 64
+  double host_share = 0;           // 0..1; -1: auto
+  int threads = 0;                 // 0: the machine's cores
+  int64_t prefix_cache = -1;       // bytes of cached prefixes at most; -1: auto, 0: nothing is cached
   std::vector<std::string> accept_unknown;
 };
 
@@ -50,6 +52,8 @@ struct Plan {
   int64_t context = 0;
   int64_t chunk = 0;
   int max_sessions = 0;
+  int max_queued = 0;
+  int64_t max_queued_tokens = 0;
   int threads = 0;
   std::string kv_placement;  // "device" | "host"
   std::string kv_type;
@@ -79,6 +83,10 @@ struct Plan {
 
 using SessionId = uint64_t;  // never reused within a process
 
+// Of an OpenRequest; the lower goes first.
+constexpr int kBestPriority = -10;
+constexpr int kLastPriority = 10;
+
 enum class WantedRows : uint8_t { none, last, all };
 
 struct OpenRequest {
@@ -88,6 +96,7 @@ struct OpenRequest {
   // cache are not computed again; those whose rows are wanted, and the last one, always are. A fork looks
   // nothing up and keeps the salt of the session that it continues.
   std::string cache_salt;
+  int priority = 0;  // kBestPriority to kLastPriority
   // 0: none. Otherwise prompt_ids continues a copy of that session at fork_position. Of a model with
   // recurrent state the session must be idle, and fork_position is one at which it could be truncated.
   SessionId fork_of = 0;
@@ -122,8 +131,8 @@ struct StepResult {
   StepTimings timings;
 };
 
-// Called on the engine thread: must only hand over and return. After on_error or on_closed nothing more
-// comes.
+// Called on the engine thread: must only hand over and return. An error that passes with time is an
+// Overloaded (overloaded.h). After on_error or on_closed nothing more comes.
 class SessionListener {
  public:
   virtual ~SessionListener() = default;
@@ -134,7 +143,9 @@ class SessionListener {
 struct EngineStatus {
   int sessions = 0;
   int queued = 0;
-  uint64_t passes = 0;  // that are done
+  int64_t queued_tokens = 0;  // of prompts, not computed yet
+  double retry_after_ms = 0;  // when a session that was refused now should come again
+  uint64_t passes = 0;        // that are done
   uint64_t decode_rows = 0;
   uint64_t prefill_rows = 0;
   uint64_t kv_bytes = 0;      // host and device bytes now held by sessions, recurrent states too
@@ -142,6 +153,7 @@ struct EngineStatus {
   uint64_t prefix_lookups = 0;
   uint64_t prefix_hits = 0;
   uint64_t reused_tokens = 0;  // by all sessions so far
+  uint64_t preempted = 0;      // times that a session gave its memory up to others
   double last_pass_ms = 0;
 };
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/runtime/engine_impl.h"
+#include "engine/runtime/overloaded.h"
 #include "engine/runtime/request_checks.h"
 
 namespace ete {
@@ -20,6 +21,8 @@ Error as_error(const std::exception& exception) {
 void EngineImpl::process(OpenCommand& command) {
   try {
     open_session(command);
+  } catch (const Overloaded& error) {
+    command.listener->on_error(error);
   } catch (const std::exception& exception) {
     scheduler_.close(command.id);
     command.listener->on_error(as_error(exception));
@@ -34,6 +37,7 @@ void EngineImpl::open_session(OpenCommand& command) {
   session->request_id = std::move(request.request_id);
   session->listener = command.listener;
   session->cache_salt = std::move(request.cache_salt);
+  session->priority = request.priority;
   if (request.fork_of != 0) session->length = share_fork(request, session.get());
   check_open(request, session->length, {files_.config.vocab_size, placement_.context});
   const auto count = static_cast<int64_t>(request.prompt_ids.size());
@@ -41,16 +45,35 @@ void EngineImpl::open_session(OpenCommand& command) {
     session->wanted = std::move(request.wanted);
     begin_work(*session, command.submitted, request.prompt_ids, request.rows, 1);
   }
-  const Scheduler::Admission admission = scheduler_.open(command.id, session->length, count);
-  if (admission == Scheduler::Admission::refused) {
-    throw Error(ErrorCode::resource_exhausted,
-                "sessions: " + std::to_string(scheduler_.active()) + " are active (--max-sessions) and " +
-                    std::to_string(scheduler_.waiting()) + " wait already, the most that may");
-  }
   session->seeks_prefix = count > 0 && request.fork_of == 0;
-  // One that waits gets its room when a place is free.
-  if (admission == Scheduler::Admission::admitted) admit(*session);
+  take_place(*session, count);
   sessions_[command.id] = std::move(session);
+}
+
+// A place among those that run, or in the queue: there it holds no memory.
+void EngineImpl::take_place(EngineSession& session, int64_t prompt_rows) {
+  const auto retry = [](double ms) { return std::chrono::milliseconds(static_cast<int64_t>(ms)); };
+  check_fits(session.length + prompt_rows);
+  switch (scheduler_.open(session.id, session.length, prompt_rows, session.priority)) {
+    case Scheduler::Admission::too_many_sessions:
+      throw Overloaded("sessions: " + std::to_string(scheduler_.active()) +
+                           " are active (--max-sessions) and " + std::to_string(scheduler_.waiting()) +
+                           " wait already, the most that may (--max-queued)",
+                       retry(throughput_.until_place_ms(now_ms())));
+    case Scheduler::Admission::too_many_prompt_rows: {
+      const int64_t due = scheduler_.due_prompt_rows();
+      throw Overloaded("sessions: a prompt of " + std::to_string(prompt_rows) + " tokens beside " +
+                           std::to_string(due) + " that are not computed yet; at most " +
+                           std::to_string(plan_.max_queued_tokens) + " together (--max-queued-tokens)",
+                       retry(throughput_.until_tokens_ms(due + prompt_rows - plan_.max_queued_tokens)));
+    }
+    case Scheduler::Admission::admitted:
+      admit(session);
+      break;
+    case Scheduler::Admission::waiting:
+      break;
+  }
+  if (session.parked && session.busy) begin_again(session);
 }
 
 // Gives the session the forked one's first positions; returns how many. A pass that carries rows of the
@@ -60,10 +83,11 @@ int64_t EngineImpl::share_fork(const OpenRequest& request, EngineSession* sessio
   if (parent == nullptr || parent->leaving) {
     throw Error(ErrorCode::not_found, "fork_of: session " + std::to_string(request.fork_of) + " is not live");
   }
-  const int64_t length = request.fork_position == -1 ? parent->length : request.fork_position;
-  if (length < 0 || length > parent->length) {
+  const int64_t held = std::max(parent->length, parent->redo_until);
+  const int64_t length = request.fork_position == -1 ? held : request.fork_position;
+  if (length < 0 || length > held) {
     throw Error(ErrorCode::invalid_argument, "fork_of.length: " + std::to_string(request.fork_position) +
-                                                 "; accepted: 0 to " + std::to_string(parent->length) +
+                                                 "; accepted: 0 to " + std::to_string(held) +
                                                  ", the session's length, or none for all of it");
   }
   if (!states_->empty() && parent->busy) {
@@ -72,7 +96,11 @@ int64_t EngineImpl::share_fork(const OpenRequest& request, EngineSession* sessio
                     " has a step under way, and recurrent state can be shared only between steps");
   }
   session->state = states_->fork(parent->state, length);
-  session->kv = kv_->fork(parent->kv, length);
+  session->computed = parent->computed;
+  session->computed.truncate(length);
+  // What the parent gave up is computed again for the fork too.
+  session->parked = parent->parked || length > parent->length;
+  if (!session->parked) session->kv = kv_->fork(parent->kv, length);
   session->cache_salt = parent->cache_salt;
   session->ids.assign(parent->ids.begin(), parent->ids.begin() + length);
   return length;
@@ -95,9 +123,11 @@ void EngineImpl::submit_step(EngineSession& session, StepCommand& command) {
   }
   check_step(request, session.length, {files_.config.vocab_size, placement_.context});
   const auto count = static_cast<int64_t>(request.ids.size());
-  make_kv_room(session.length, request.position + count);
+  check_fits(request.position + count);
   states_->truncate(session.state, request.position);
   session.length = request.position;
+  session.redo_until = 0;
+  session.computed.truncate(session.length);
   session.cached = std::min(session.cached, session.length);
   kv_->truncate(session.kv, session.length);
   const int64_t committed = count - request.n_draft;
@@ -106,6 +136,7 @@ void EngineImpl::submit_step(EngineSession& session, StepCommand& command) {
   // A lone committed id takes the decode kernels, and drafts always do.
   session.decode_count = request.n_draft + (committed == 1 ? 1 : 0);
   session.draft_count = request.n_draft;
+  if (session.parked) return begin_again(session);
   scheduler_.step(session.id, session.length, count - session.decode_count, session.decode_count);
 }
 

@@ -78,7 +78,8 @@ SessionImage EngineImpl::take_image(SnapshotCommand& command) {
   check_images();
   check_session_image({.ids = command.ids}, image_sizes());
   for (const auto& [id, session] : sessions_) {
-    const bool at_rest = !session->busy && !session->in_pass && !session->is_spoilt && !session->leaving;
+    const bool at_rest =
+        !session->busy && !session->in_pass && !session->is_spoilt && !session->leaving && !session->parked;
     if (at_rest && session->cache_salt == command.salt) cache_prefix(*session);
   }
   const PrefixCache::Prefix found = prefixes_->find(command.salt, command.ids, std::ssize(command.ids));
@@ -105,7 +106,7 @@ int64_t EngineImpl::put_image(RestoreCommand& command) {
   EngineSession session;
   make_kv_room(0, image.positions);
   session.ids = image.ids;
-  reserve(session, {.prefill_rows = image.positions});
+  if (const auto error = lack_of_memory(session, {.prefill_rows = image.positions})) throw Error(*error);
   const auto stream = device_->create_stream("ete session image");
   for_each_part(session.kv, image.positions, [&](std::byte* part, size_t at, size_t bytes) {
     device_->copy_async(*stream, part, image.keys_values.data() + at, bytes);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "engine/base/check.h"
+#include "engine/runtime/admission.h"
 #include "engine/state/streamed_recurrence.h"
 #include "engine/state/tiled_kv.h"
 
@@ -11,15 +12,8 @@ namespace ete {
 
 namespace {
 
-constexpr int64_t kWaitingPerPlace = 4;   // sessions that may wait, for each that may run
+constexpr double kMemoryWaitMs = 10;      // until those that lack memory are looked at again
 constexpr double kPackedFraction = 0.98;  // of the loading; the rest is the warm-up
-
-SchedulerLimits limits_of(const Plan& plan, const Placement& placement) {
-  return {.max_sessions = plan.max_sessions,
-          .max_waiting = kWaitingPerPlace * plan.max_sessions,
-          .chunk = placement.chunk,
-          .decode_rows = placement.decode_rows};
-}
 
 }  // namespace
 
@@ -29,7 +23,7 @@ EngineImpl::EngineImpl(PreparedModel prepared, const LoadProgress& progress, con
       placement_(std::move(prepared.planned.placement)),
       device_(std::move(prepared.device)),
       ops_(std::move(prepared.ops)),
-      scheduler_(limits_of(plan_, placement_)) {
+      scheduler_(scheduler_limits(plan_, placement_, files_.config)) {
   load(prepared, progress, tuning);
   warm_up();
   update_status();  // its page is gone
@@ -201,8 +195,8 @@ void EngineImpl::loop() {
     const PassDecision decision = scheduler_.decide(now_ms(), slots_seen == slots_generation_);
     if (decision.shares.empty()) {
       wait(decision.wake_at_ms, slots_seen);
-    } else {
-      run_pass(decision.shares);
+    } else if (!run_pass(decision.shares)) {
+      wait(now_ms() + kMemoryWaitMs, slots_seen);
     }
   }
   process_commands();  // what still waited is told too
@@ -226,6 +220,8 @@ void EngineImpl::wait(std::optional<double> wake_at_ms, uint64_t slots_seen) {
 void EngineImpl::update_status() {
   counters_.sessions = static_cast<int>(scheduler_.active());
   counters_.queued = static_cast<int>(scheduler_.waiting());
+  counters_.queued_tokens = scheduler_.due_prompt_rows();
+  counters_.retry_after_ms = throughput_.until_place_ms(now_ms());
   counters_.kv_bytes = kv_->used_bytes() + states_->used_bytes();
   if (prefixes_) {
     const PrefixCache::Idle idle = prefixes_->idle();
@@ -275,6 +271,7 @@ void EngineImpl::end_session(SessionId id, const Error* error) {
   const std::unique_ptr<EngineSession> session = std::move(found->second);
   sessions_.erase(found);
   scheduler_.close(id);
+  if (session->placed_ms) throughput_.place_left(*session->placed_ms, now_ms());
   cache_at_end(*session);
   if (session->leaving) error = session->leaving->error ? &*session->leaving->error : nullptr;
   if (error != nullptr) session->listener->on_error(*error);

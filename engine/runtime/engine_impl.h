@@ -11,6 +11,7 @@
 #include <string>
 #include <thread>
 #include <unordered_map>
+#include <unordered_set>
 #include <variant>
 #include <vector>
 
@@ -20,6 +21,7 @@
 #include "engine/runtime/pass_runner.h"
 #include "engine/runtime/planner.h"
 #include "engine/runtime/scheduler.h"
+#include "engine/runtime/throughput.h"
 #include "engine/state/prefix_cache.h"
 
 namespace ete {
@@ -131,6 +133,7 @@ class EngineImpl final : public Engine, private PassHooks {
   void process(SnapshotCommand& command);
   void process(RestoreCommand& command);
   void open_session(OpenCommand& command);
+  void take_place(EngineSession& session, int64_t prompt_rows);
   int64_t share_fork(const OpenRequest& request, EngineSession* session);
   void submit_step(EngineSession& session, StepCommand& command);
   void begin_work(EngineSession& session, Clock::time_point submitted, std::span<const int32_t> ids,
@@ -142,8 +145,16 @@ class EngineImpl final : public Engine, private PassHooks {
   void cache_prefix(EngineSession& session);
   void cache_after_pass(EngineSession& session, bool had_prompt_rows);
   void cache_at_end(EngineSession& session);
+
+  void check_fits(int64_t to) const;
   void make_kv_room(int64_t held, int64_t to);
-  void reserve(EngineSession& session, const PassShare& share);
+  std::optional<Error> lack_of_memory(EngineSession& session, const PassShare& share);
+  bool reserve(EngineSession& session, const PassShare& share);
+  EngineSession* last_behind(const EngineSession& session) const;
+  void park(EngineSession& session);
+  void begin_again(EngineSession& session);
+  void schedule_rest(const EngineSession& session);
+  void note_computed(EngineSession& session, const PassShare& share);
 
   void check_images() const;
   SessionImage take_image(SnapshotCommand& command);
@@ -151,7 +162,8 @@ class EngineImpl final : public Engine, private PassHooks {
   void for_each_part(const SessionKv& kv, int64_t positions,
                      const std::function<void(std::byte*, size_t at, size_t bytes)>& call) const;
 
-  void run_pass(const std::vector<PassShare>& shares);
+  bool run_pass(const std::vector<PassShare>& shares);
+  std::vector<PassShare> in_order(std::vector<PassShare> shares);
   bool add_to_pass(const PassShare& share);
   void finish_pass(const std::vector<PassShare>& shares, double start_ms, double end_ms);
   void fail_pass(const Error& failed);
@@ -201,8 +213,10 @@ class EngineImpl final : public Engine, private PassHooks {
 
   // Of the engine thread.
   Scheduler scheduler_;
+  Throughput throughput_;
   std::unordered_map<SessionId, std::unique_ptr<EngineSession>> sessions_;
-  std::vector<PassSession> pass_;  // empty between passes
+  std::vector<PassSession> pass_;                  // empty between passes
+  std::unordered_set<SessionId> parked_for_pass_;  // by the sessions of the newest one
   uint64_t slots_generation_ = 0;
   EngineStatus counters_;
 

@@ -7,14 +7,16 @@
 
 namespace ete {
 
-void EngineImpl::run_pass(const std::vector<PassShare>& shares) {
+// False when every session waits for memory.
+bool EngineImpl::run_pass(const std::vector<PassShare>& shares) {
   const auto start = Clock::now();
   pass_.clear();
+  parked_for_pass_.clear();
   std::vector<PassShare> admitted;
-  for (const PassShare& share : shares) {
+  for (const PassShare& share : in_order(shares)) {
     if (add_to_pass(share)) admitted.push_back(share);
   }
-  if (pass_.empty()) return;
+  if (pass_.empty()) return false;
   for (const PassSession& part : pass_) {
     EngineSession& session = *find(part.id);
     if (!std::exchange(session.started, true)) {
@@ -32,6 +34,7 @@ void EngineImpl::run_pass(const std::vector<PassShare>& shares) {
     fail_pass(Error(error.code(), std::string("pass: ") + error.what()));
   }
   finish_pass(admitted, start_ms, now_ms());
+  return true;
 }
 
 // The sessions of the pass end with it. A device that still fails when its error has been taken has failed
@@ -54,12 +57,24 @@ void EngineImpl::fail_pass(const Error& failed) {
   }
 }
 
-// False when the session ended because its keys and values, or its recurrent state, do not fit.
+// Who goes before others gets memory before them.
+std::vector<PassShare> EngineImpl::in_order(std::vector<PassShare> shares) {
+  std::stable_sort(shares.begin(), shares.end(), [this](const PassShare& a, const PassShare& b) {
+    const int first = find(a.id)->priority;
+    const int second = find(b.id)->priority;
+    return first != second ? first < second : a.id < b.id;
+  });
+  return shares;
+}
+
+// False when the session waits for memory, or ended because none is enough. It may have given its own up to
+// one before it, and be due from its first position on.
 bool EngineImpl::add_to_pass(const PassShare& share) {
   EngineSession& session = *find(share.id);
+  if (parked_for_pass_.contains(share.id)) return false;
   const int64_t first = session.length;
   try {
-    reserve(session, share);
+    if (!reserve(session, share)) return false;
   } catch (const std::exception& exception) {
     const Error error = as_error(exception);
     end_session(share.id, &error);
@@ -75,7 +90,7 @@ bool EngineImpl::add_to_pass(const PassShare& share) {
                    .first_position = first,
                    .prefill_ids = ids.subspan(offset, prefill),
                    .decode_ids = ids.subspan(offset + prefill, static_cast<size_t>(share.decode_rows)),
-                   .draft_rows = share.decode_rows > 0 ? session.draft_count : 0,
+                   .draft_rows = session.drafts_in(share.decode_rows),
                    .wanted_from = session.wanted_from,
                    .wanted = &session.wanted,
                    .results = session.result.rows.data(),
@@ -93,6 +108,9 @@ void EngineImpl::finish_pass(const std::vector<PassShare>& shares, double start_
   watch_slots();
   counters_.passes += 1;
   counters_.last_pass_ms = end_ms - start_ms;
+  int64_t prompt_rows = 0;
+  for (const PassShare& share : shares) prompt_rows += share.prefill_rows;
+  if (prompt_rows > 0) throughput_.note_prompt_rows(prompt_rows, end_ms - start_ms);
   pass_.clear();
   for (const PassShare& share : shares) {
     counters_.prefill_rows += static_cast<uint64_t>(share.prefill_rows);
@@ -103,10 +121,10 @@ void EngineImpl::finish_pass(const std::vector<PassShare>& shares, double start_
     EngineSession* session = find(share.id);
     if (session == nullptr) continue;
     const int64_t rows = share.prefill_rows + share.decode_rows;
-    const int64_t drafts = share.decode_rows > 0 ? session->draft_count : 0;
+    const int64_t drafts = session->drafts_in(share.decode_rows);
     states_->commit(session->state, rows - drafts, drafts);
     session->in_pass = false;
-    session->length += rows;
+    note_computed(*session, share);
     if (const auto error = row_error(*session, session->length - rows, session->length)) {
       session->is_spoilt = true;
       end_session(share.id, &*error);

@@ -4,7 +4,7 @@
 
 #include "engine/runtime/engine_impl.h"
 
-// How sessions use the prefix cache, and how it makes room for them.
+// How sessions use the prefix cache.
 
 namespace ete {
 
@@ -18,14 +18,15 @@ constexpr int64_t kLeastReuse = 16;
 // The session has its place among those that run.
 void EngineImpl::admit(EngineSession& session) {
   reuse_prefix(session);
-  make_kv_room(session.length, session.end());
+  session.placed_ms = now_ms();
+  throughput_.place_taken(*session.placed_ms);
 }
 
 // Those that had to wait look their prompt up when they need wait no longer: they hold no memory before.
 void EngineImpl::admit_late() {
   for (const auto& [id, session] : sessions_) {
-    if (!session->seeks_prefix || scheduler_.find(id)->state == SessionState::waiting) continue;
-    reuse_prefix(*session);
+    if (session->placed_ms || scheduler_.find(id)->state == SessionState::waiting) continue;
+    admit(*session);
   }
 }
 
@@ -38,6 +39,7 @@ void EngineImpl::reuse_prefix(EngineSession& session) {
   session.kv = std::move(found.kv);
   session.state = std::move(found.state);
   session.length = session.cached = found.length;
+  session.computed.append(RowKind::prefill, found.length);
   session.result.reused_tokens = found.length;
   scheduler_.skip(session.id, found.length);
   counters_.prefix_hits += 1;
@@ -62,34 +64,9 @@ void EngineImpl::cache_after_pass(EngineSession& session, bool had_prompt_rows) 
 // What a pass that was broken off wrote lies past the session's length, but its recurrent state means nothing
 // any more; states that were kept before are whole.
 void EngineImpl::cache_at_end(EngineSession& session) {
-  if (!prefixes_ || fatal_ || session.is_spoilt) return;
+  if (!prefixes_ || fatal_ || session.is_spoilt || session.parked) return;
   if (session.in_pass && !states_->empty()) return;
   cache_prefix(session);
-}
-
-// Error(resource_exhausted) as KvStore::check_room. What is cached goes only where that is enough.
-void EngineImpl::make_kv_room(int64_t held, int64_t to) {
-  const uint64_t missing = kv_->missing(held, to);
-  if (prefixes_ && missing > 0 && missing <= prefixes_->idle().kv_bytes) {
-    while (kv_->missing(held, to) > 0 && prefixes_->evict_one()) {
-    }
-  }
-  kv_->check_room(held, to);
-}
-
-// Memory for the session's rows of a pass. Live sessions go before what is cached.
-void EngineImpl::reserve(EngineSession& session, const PassShare& share) {
-  const int64_t rows = share.prefill_rows + share.decode_rows;
-  for (;;) {
-    try {
-      kv_->reserve(session.kv, session.length, session.length + rows);
-      states_->reserve(session.state, share.decode_rows > 0 ? session.draft_count : 0);
-      return;
-    } catch (const std::exception& exception) {
-      const bool no_memory = as_error(exception).code() == ErrorCode::resource_exhausted;
-      if (!no_memory || !prefixes_ || !prefixes_->evict_one()) throw;
-    }
-  }
 }
 
 }  // namespace ete

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/device/device.h"
+#include "engine/runtime/computed_rows.h"
 #include "engine/runtime/engine.h"
 #include "engine/state/kv_store.h"
 #include "engine/state/recurrent_store.h"
@@ -66,6 +67,14 @@ struct EngineSession {
   int64_t length = 0;        // positions computed
   std::vector<int32_t> ids;  // of every position: those computed, then those of the work under way
 
+  int priority = 0;
+  std::optional<double> placed_ms;  // when it got its place among those that run
+  uint64_t last_pass = 0;           // number of the last pass with rows of it,
+  double last_pass_ms = 0;          // and when it ended
+  ComputedRows computed;            // positions [0, size())
+  bool parked = false;              // it gave its memory up; `length` still tells what was computed
+  int64_t redo_until = 0;           // positions before this were computed before and are computed again
+
   std::string cache_salt;
   bool seeks_prefix = false;  // its prompt has not been looked up yet
   int64_t cached = 0;         // positions that the prefix cache got last, or gave
@@ -93,6 +102,10 @@ struct EngineSession {
   KeptRows kept;
 
   int64_t end() const { return static_cast<int64_t>(ids.size()); }
+  // Of that many decode rows of a pass from `length` on.
+  int64_t drafts_in(int64_t decode_rows) const {
+    return decode_rows > 0 && length >= redo_until ? draft_count : 0;
+  }
   // Positions but for drafts that nobody has accepted yet.
   int64_t committed() const { return busy ? length : length - draft_count; }
 };

@@ -32,6 +32,8 @@ std::string Plan::to_json() const {
       {"context", context},
       {"chunk", chunk},
       {"max_sessions", max_sessions},
+      {"max_queued", max_queued},
+      {"max_queued_tokens", max_queued_tokens},
       {"threads", threads},
       {"kv_placement", kv_placement},
       {"kv_type", kv_type},
@@ -82,6 +84,8 @@ std::string Plan::to_text() const {
                            " read by host threads");
   }
   line("sessions", std::to_string(max_sessions) + " of " + std::to_string(context) + " positions");
+  line("queue", std::to_string(max_queued) + " sessions; " + std::to_string(max_queued_tokens) +
+                    " prompt tokens not computed yet, of all sessions");
   line("chunk", std::to_string(chunk) + " prompt rows a pass");
   line("KV cache", kv_type + " on " + kv_placement + ", " + byte_text(kv_bytes_per_token) + " a position, " +
                        byte_text(kv_bytes_per_session) + " a session");

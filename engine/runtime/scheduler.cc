@@ -7,11 +7,15 @@
 
 namespace ete {
 
-Scheduler::Admission Scheduler::open(SessionId id, int64_t length, int64_t prefill_rows) {
+Scheduler::Admission Scheduler::open(SessionId id, int64_t length, int64_t prefill_rows, int priority) {
   const bool has_place = active() < limits_.max_sessions;
-  if (!has_place && waiting() >= limits_.max_waiting) return Admission::refused;
+  if (!has_place && waiting() >= limits_.max_waiting) return Admission::too_many_sessions;
+  const int64_t due = due_prompt_rows();
+  if (prefill_rows > 0 && due > 0 && prefill_rows > limits_.max_prompt_rows - due) {
+    return Admission::too_many_prompt_rows;
+  }
   Session& session = sessions_[id];
-  session = {.id = id, .length = length, .prefill_rows = prefill_rows};
+  session = {.id = id, .length = length, .prefill_rows = prefill_rows, .priority = priority};
   if (!has_place) {
     session.state = SessionState::waiting;
     waiting_.push_back(id);
@@ -22,8 +26,15 @@ Scheduler::Admission Scheduler::open(SessionId id, int64_t length, int64_t prefi
 }
 
 void Scheduler::step(SessionId id, int64_t length, int64_t prefill_rows, int64_t decode_rows) {
-  Session& session = sessions_.at(id);
+  const Session& session = sessions_.at(id);
   CHECK(session.prefill_rows == 0 && session.decode_rows == 0, std::to_string(id));
+  redo(id, length, prefill_rows, decode_rows);
+}
+
+void Scheduler::redo(SessionId id, int64_t length, int64_t prefill_rows, int64_t decode_rows) {
+  Session& session = sessions_.at(id);
+  prefilling_.remove(id);
+  decoding_.remove(id);
   session.length = length;
   session.prefill_rows = prefill_rows;
   session.decode_rows = decode_rows;
@@ -62,10 +73,21 @@ void Scheduler::close(SessionId id) {
 
 void Scheduler::admit_waiting() {
   while (!waiting_.empty() && active() < limits_.max_sessions) {
-    Session& session = sessions_.at(waiting_.front());
-    waiting_.pop_front();
+    const auto next = std::min_element(waiting_.begin(), waiting_.end(), [&](SessionId a, SessionId b) {
+      return sessions_.at(a).urgency() < sessions_.at(b).urgency();
+    });
+    for (auto earlier = waiting_.begin(); earlier != next; ++earlier) ++sessions_.at(*earlier).passed_over;
+    Session& session = sessions_.at(*next);
+    waiting_.erase(next);
+    session.passed_over = 0;
     make_due(session);
   }
+}
+
+int64_t Scheduler::due_prompt_rows() const {
+  int64_t rows = 0;
+  for (const auto& [id, session] : sessions_) rows += session.prefill_rows;
+  return rows;
 }
 
 const Session* Scheduler::find(SessionId id) const {
@@ -73,9 +95,12 @@ const Session* Scheduler::find(SessionId id) const {
   return found == sessions_.end() ? nullptr : &found->second;
 }
 
+// Large parts end where kernels work on whole tiles of rows.
 int64_t Scheduler::prefill_take(const Session& session, int64_t room) const {
   if (session.prefill_rows <= room) return session.prefill_rows;
-  const int64_t end = (session.length + room) / kAlignment * kAlignment;
+  const int64_t tile = room >= 64 ? 64 : room >= 8 ? 8 : 1;
+  const int64_t alignment = std::max(tile, limits_.unit);
+  const int64_t end = (session.length + room) / alignment * alignment;
   return std::max<int64_t>(end - session.length, 0);
 }
 
@@ -106,10 +131,10 @@ void Scheduler::share_decode_rows(PassDecision* decision, int64_t* room) const {
 }
 
 void Scheduler::share_prompt_rows(PassDecision* decision, int64_t decode_room) const {
-  std::vector<const Session*> prompts;
-  for (const SessionId id : prefilling_) prompts.push_back(&sessions_.at(id));
-  const bool is_alone = prompts.size() == 1 && decision->shares.empty();
-  const std::vector<int64_t> takes = prompt_takes(prompts, is_alone ? limits_.chunk : shared_rows());
+  if (prefilling_.empty()) return;
+  const std::vector<const Session*> prompts = prompts_by_turn();
+  const int64_t decode_rows = limits_.decode_rows - decode_room;
+  const std::vector<int64_t> takes = prompt_takes(prompts, prompt_room(prompts.size(), decode_rows));
   for (size_t i = 0; i < prompts.size(); ++i) {
     const Session& session = *prompts[i];
     PassShare share{.id = session.id, .prefill_rows = takes[i]};
@@ -122,6 +147,14 @@ void Scheduler::share_prompt_rows(PassDecision* decision, int64_t decode_room) c
   }
 }
 
+std::vector<const Session*> Scheduler::prompts_by_turn() const {
+  std::vector<const Session*> prompts;
+  for (const SessionId id : prefilling_) prompts.push_back(&sessions_.at(id));
+  std::stable_sort(prompts.begin(), prompts.end(),
+                   [](const Session* a, const Session* b) { return a->urgency() < b->urgency(); });
+  return prompts;
+}
+
 // Rows of each prompt, at most `room` together; the first one's turn it is.
 std::vector<int64_t> Scheduler::prompt_takes(const std::vector<const Session*>& prompts, int64_t room) const {
   std::vector<int64_t> takes(prompts.size(), 0);
@@ -130,43 +163,89 @@ std::vector<int64_t> Scheduler::prompt_takes(const std::vector<const Session*>& 
     room -= rows - takes[index];
     takes[index] = rows;
   };
-  if (prompts.empty()) return takes;
-  take(0, prompts.size() > 1 ? kAlignment : room);
-  std::vector<size_t> shortest_first;  // of equal ones that which has got nothing yet
-  for (size_t i = 1; i < prompts.size(); ++i) shortest_first.push_back(i);
-  shortest_first.push_back(0);
-  std::stable_sort(shortest_first.begin(), shortest_first.end(), [&](size_t a, size_t b) {
+  const int64_t turn = std::min(kTurnRows, std::max(limits_.unit, room / 2));
+  take(0, prompts.size() > 1 ? turn : room);
+  std::vector<size_t> next;  // of equal ones that which has got nothing yet
+  for (size_t i = 1; i < prompts.size(); ++i) next.push_back(i);
+  next.push_back(0);
+  std::stable_sort(next.begin(), next.end(), [&](size_t a, size_t b) {
+    if (prompts[a]->priority != prompts[b]->priority) return prompts[a]->priority < prompts[b]->priority;
     return prompts[a]->prefill_rows - takes[a] < prompts[b]->prefill_rows - takes[b];
   });
-  for (const size_t index : shortest_first) take(index, room);
+  for (const size_t index : next) take(index, room);
   return takes;
+}
+
+int64_t Scheduler::prompt_room(size_t prompts, int64_t decode_rows) const {
+  if (decode_rows > 0) return rows_beside_decoders(decode_rows, true);
+  if (const int64_t recent = recent_decoders(); recent > 0) return rows_beside_decoders(recent, false);
+  return prompts == 1 ? limits_.chunk : shared_rows();
+}
+
+int64_t Scheduler::recent_decoders() const {
+  return std::count_if(sessions_.begin(), sessions_.end(), [this](const auto& entry) {
+    const Session& session = entry.second;
+    return session.state == SessionState::awaiting_token && session.decoded_at >= 0 &&
+           passes_ - session.decoded_at <= kRecentPasses;
+  });
+}
+
+// A pass without prompt rows comes first where none was measured lately.
+int64_t Scheduler::rows_beside_decoders(int64_t decode_rows, bool decodes_now) const {
+  const std::optional<double> decode_ms = cost_.decode_ms(decode_rows);
+  if (!decode_ms && decodes_now) return 0;
+  std::optional<int64_t> rows;
+  if (decode_ms) rows = cost_.prompt_rows_beside(*decode_ms);
+  if (!rows && decode_ms && prompt_row_ms_ > 0) {
+    rows = static_cast<int64_t>(std::min((PassCost::kMostOfDecode - 1) * *decode_ms / prompt_row_ms_, 1e9));
+  }
+  return std::clamp(rows.value_or(0), limits_.unit, limits_.chunk);
 }
 
 int64_t Scheduler::shared_rows() const {
   const bool is_known = few_rows_ms_ > 0 && prompt_row_ms_ > 0;
   const double cheap = is_known ? std::min(few_rows_ms_ / prompt_row_ms_, 1e9) : 0;
-  const auto rows = static_cast<int64_t>(cheap) / kAlignment * kAlignment;
+  const auto rows = static_cast<int64_t>(cheap) / kTurnRows * kTurnRows;
   return std::min(std::max(rows, kSharedRows), limits_.chunk);
 }
 
 void Scheduler::measure(const std::vector<PassShare>& shares, double duration_ms) {
-  int64_t rows = 0;
+  int64_t decode_rows = 0;
   int64_t prompt_rows = 0;
+  bool whole = false;
   for (const PassShare& share : shares) {
-    rows += share.prefill_rows + share.decode_rows;
+    decode_rows += share.decode_rows;
     prompt_rows += share.prefill_rows;
+    const Session* session = find(share.id);
+    whole =
+        whole || (session != nullptr && share.prefill_rows > 0 && share.prefill_rows < session->prefill_rows);
   }
-  if (prompt_rows == 0 || rows <= kFewRows) {
+  cost_.note(decode_rows, prompt_rows, whole, duration_ms);
+  if (prompt_rows == 0 || prompt_rows + decode_rows <= kFewRows) {
     few_rows_ms_ = duration_ms;
-  } else if (prompt_rows >= kAlignment && few_rows_ms_ > 0) {
+  } else if (prompt_rows >= kTurnRows && few_rows_ms_ > 0) {
     prompt_row_ms_ = std::max(duration_ms - few_rows_ms_, 1e-6) / static_cast<double>(prompt_rows);
   }
 }
 
+// Those that had none of the prompt rows of a pass were passed over.
+void Scheduler::note_turns(const std::vector<PassShare>& shares) {
+  const bool any = std::any_of(shares.begin(), shares.end(),
+                               [](const PassShare& share) { return share.prefill_rows > 0; });
+  if (!any) return;
+  for (const SessionId id : prefilling_) ++sessions_.at(id).passed_over;
+  for (const PassShare& share : shares) {
+    const auto found = sessions_.find(share.id);
+    if (found != sessions_.end() && share.prefill_rows > 0) found->second.passed_over = 0;
+  }
+}
+
 void Scheduler::pass_done(const std::vector<PassShare>& shares, double start_ms, double end_ms) {
+  ++passes_;
   last_end_ms_ = end_ms;
   last_duration_ms_ = end_ms - start_ms;
   measure(shares, last_duration_ms_);
+  note_turns(shares);
   expected_.clear();
   for (const PassShare& share : shares) {
     const auto found = sessions_.find(share.id);
@@ -178,7 +257,9 @@ void Scheduler::pass_done(const std::vector<PassShare>& shares, double start_ms,
     session.prefill_rows -= share.prefill_rows;
     session.decode_rows -= share.decode_rows;
     make_due(session);
-    if (session.state == SessionState::awaiting_token) expected_.insert(session.id);
+    if (session.state != SessionState::awaiting_token) continue;
+    session.decoded_at = passes_;
+    expected_.insert(session.id);
   }
 }
 

@@ -23,6 +23,13 @@ struct Session {
   int64_t length = 0;        // positions computed
   int64_t prefill_rows = 0;  // still due; they come before the decode rows
   int64_t decode_rows = 0;   // still due, all in one pass
+  int priority = 0;          // the lower goes first
+  int64_t passed_over = 0;   // how often others went first since it did
+  int64_t decoded_at = -1;   // number of the last pass with decode rows of it, or that ended its prompt
+
+  // Priority and patience in one: nobody waits for ever.
+  int64_t urgency() const { return priority - passed_over / kPatience; }
+  static constexpr int64_t kPatience = 4;
 };
 
 }  // namespace ete

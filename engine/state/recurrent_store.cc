@@ -116,6 +116,12 @@ void RecurrentStore::truncate(RecurrentState& state, int64_t length) const {
   }
 }
 
+void RecurrentStore::drop(RecurrentState& state) const {
+  state.state_.reset();
+  state.drafts_.reset();
+  state.draft_room_ = 0;
+}
+
 RecurrentState RecurrentStore::fork(const RecurrentState& state, int64_t length) const {
   check_length(state, length, "fork_of.length");
   RecurrentState fork;

@@ -82,6 +82,8 @@ class RecurrentStore {
   // The session keeps its first `length` positions: all that are committed and some of the drafts, or none.
   // Error(invalid_argument) naming the lengths that can be.
   void truncate(RecurrentState& state, int64_t length) const;
+  // Gives the memory up. The session's lengths stay; its positions must be computed again from the first one.
+  void drop(RecurrentState& state) const;
   // A session that shares what the first `length` positions left. Errors as truncate.
   RecurrentState fork(const RecurrentState& state, int64_t length) const;
 

@@ -94,6 +94,20 @@ void add_http_flags(CLI::App& app, HttpOptions& options) {
       });
 }
 
+void add_max_requests_flag(CLI::App& app, int& max_requests) {
+  constexpr int kMost = 1 << 20;
+  app.add_option_function<std::string>(
+         "--max-requests",
+         [&max_requests](const std::string& text) {
+           const auto count = parse_integer(text, 1, kMost);
+           if (!count) reject_flag("--max-requests", text, "a whole number from 1 to 1048576");
+           max_requests = static_cast<int>(*count);
+         },
+         "requests that may run or wait at the front, of all clients; further ones are refused with when to "
+         "come again [1024]")
+      ->type_name("N");
+}
+
 std::optional<int> parse_server_flags(CLI::App& app, int argc, const char* const* argv,
                                       const ServiceOptions& options) {
   if (const auto exit_code = parse_command_line(app, argc, argv)) return exit_code;

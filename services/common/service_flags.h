@@ -32,6 +32,9 @@ struct HttpOptions {
 // --http, --http-origin. `options` outlives the parse.
 void add_http_flags(CLI::App& app, HttpOptions& options);
 
+// --max-requests: of a front, kMostRequests unless given.
+void add_max_requests_flag(CLI::App& app, int& max_requests);
+
 // Parses the command line of a server, whose flags `app` has. Empty means go on; otherwise the process exits
 // with the code: 0 after --help, 2 after a usage error (--listen at an address that it must not have, too),
 // told in one line on stderr.

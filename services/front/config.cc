@@ -14,6 +14,7 @@ std::optional<int> parse_front_config(int argc, const char* const* argv, FrontCo
       ->required();
   service::add_service_flags(app, config.service);
   service::add_http_flags(app, config.http);
+  service::add_max_requests_flag(app, config.max_requests);
   if (const auto exit_code = service::parse_server_flags(app, argc, argv, config.service)) return exit_code;
   if (!config.http.listen) return std::nullopt;
   const auto refused =

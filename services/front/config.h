@@ -4,6 +4,7 @@
 
 #include "services/common/address.h"
 #include "services/common/service_flags.h"
+#include "services/front/limits.h"
 
 namespace ete::front {
 
@@ -11,6 +12,7 @@ struct FrontConfig {
   service::Address worker;
   service::ServiceOptions service;
   service::HttpOptions http;
+  int max_requests = kMostRequests;
 };
 
 // Empty means go on; otherwise the process should exit with the code (0 after --help, 2 after a usage error,

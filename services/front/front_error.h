@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -30,10 +31,18 @@ class FrontError : public std::runtime_error {
   FrontErrorCode code() const { return code_; }
   // As the message of the request that was validated names it; empty: none.
   const std::string& field() const { return field_; }
+  // When the same request may be tried again, where that is known. From a copy that says so:
+  std::optional<std::chrono::milliseconds> retry_after() const { return retry_after_; }
+  FrontError after(std::optional<std::chrono::milliseconds> delay) const {
+    FrontError error = *this;
+    error.retry_after_ = delay;
+    return error;
+  }
 
  private:
   FrontErrorCode code_;
   std::string field_;
+  std::optional<std::chrono::milliseconds> retry_after_;
 };
 
 // What `work` throws, as a caller is told; absent: nothing.

@@ -33,7 +33,7 @@ int run_front(int argc, const char* const* argv) {
     }
     std::optional<FrontServer::Http> http;
     if (config.http.listen) http = {*config.http.listen, config.http.origins};
-    FrontServer server(config.worker, config.service.listen, kMostUnread, http);
+    FrontServer server(config.worker, config.service.listen, kMostUnread, http, config.max_requests);
     spdlog::info("listening at {}", server.address().to_string());
     if (http) spdlog::info("listening for HTTP at {}", server.http_address().to_string());
     stop.get_future().wait();

@@ -10,9 +10,11 @@ constexpr std::chrono::milliseconds kShutdownGrace{500};  // for the short calls
 }  // namespace
 
 FrontServer::FrontServer(const service::Address& worker, const service::Address& listen,
-                         std::chrono::milliseconds most_unread, const std::optional<Http>& http)
-    : client_(worker, [this](bool serving) { worker_changed(serving); }),
-      generation_(client_, texts_, chats_, most_unread) {
+                         std::chrono::milliseconds most_unread, const std::optional<Http>& http,
+                         int most_requests)
+    : requests_(most_requests),
+      client_(worker, [this](bool serving) { worker_changed(serving); }),
+      generation_({client_, texts_, requests_}, chats_, most_unread) {
   const service::ListenOptions options{.address = listen,
                                        .max_receive_bytes = kMostMessageBytes,
                                        .max_streams = kMostStreamsPerConnection,
@@ -21,7 +23,7 @@ FrontServer::FrontServer(const service::Address& worker, const service::Address&
   if (http) {
     HttpServer::Options settings{.address = http->listen};
     settings.limits.unread = most_unread;
-    openai_.emplace(OpenAiHost{{client_, texts_}, chats_}, http->origins);
+    openai_.emplace(OpenAiHost{{client_, texts_, requests_}, chats_}, http->origins);
     http_.emplace(settings,
                   [this](const std::shared_ptr<HttpExchange>& exchange) { openai_->handle(exchange); });
   }

@@ -25,10 +25,10 @@ class FrontServer {
   };
 
   // std::runtime_error when it cannot listen. most_unread: how long a client may leave what it asked for
-  // unread.
+  // unread. most_requests: that run or wait.
   FrontServer(const service::Address& worker, const service::Address& listen,
               std::chrono::milliseconds most_unread = kMostUnread,
-              const std::optional<Http>& http = std::nullopt);
+              const std::optional<Http>& http = std::nullopt, int most_requests = kMostRequests);
   ~FrontServer();
 
   const service::Address& address() const { return server_->address(); }
@@ -45,6 +45,7 @@ class FrontServer {
   bool stopping_ = false;
   service::ListeningServer* listening_ = nullptr;
 
+  RequestRegistry requests_;  // some requests end with the sessions of the client
   EngineClient client_;
   TextPool texts_;  // the jobs of both, as the next, belong to calls: those have ended before they do
   ChatRenderer chats_;

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "services/common/retry_after.h"
 #include "services/front/status.h"
 #include "services/front/wire.h"
 
@@ -110,6 +111,9 @@ bool GenerateCall::write() {
 void GenerateCall::write_next() {
   if (!writing_ && !finished_ && !write() && ended() && !finished_) {
     finished_ = true;
+    if (error_ && error_->retry_after()) {
+      context_.AddTrailingMetadata(service::kRetryAfterKey, std::to_string(error_->retry_after()->count()));
+    }
     Finish(error_ ? to_status(*error_) : grpc::Status::OK);
   }
   watch_the_reader();

@@ -90,6 +90,7 @@ void Generation::start() {
   open->set_request_id(session_name(request_.request_id));
   open->mutable_prompt_ids()->Add(request_.prompt_ids.begin(), request_.prompt_ids.end());
   open->set_cache_salt(request_.cache_salt);
+  open->set_priority(request_.priority);
   fill_wanted(open->mutable_wanted());
   session_.send(std::move(message));
 }

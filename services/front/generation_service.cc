@@ -70,7 +70,7 @@ bool GenerationService::drain(std::chrono::milliseconds grace) {
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerationService::Generate(grpc::CallbackServerContext* context,
                                                                         const grpc::ByteBuffer* request) {
-  return GenerateCall::start({{client_, texts_}, generate_calls_, most_unread_}, *context, *request);
+  return GenerateCall::start({shared_, generate_calls_, most_unread_}, *context, *request);
 }
 
 grpc::ServerUnaryReactor* GenerationService::Tokenize(grpc::CallbackServerContext* context,
@@ -144,6 +144,14 @@ grpc::ServerWriteReactor<v1::SessionPart>* GenerationService::Snapshot(grpc::Cal
 grpc::ServerReadReactor<v1::SessionPart>* GenerationService::Restore(grpc::CallbackServerContext* context,
                                                                      v1::RestoreReply* reply) {
   return relay_restore(client_, *context, *reply);
+}
+
+grpc::ServerUnaryReactor* GenerationService::Abort(grpc::CallbackServerContext* context,
+                                                   const v1::AbortRequest* request, v1::AbortReply* reply) {
+  reply->set_aborted(shared_.requests.abort(request->request_id()));
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(grpc::Status::OK);
+  return reactor;
 }
 
 }  // namespace ete::front

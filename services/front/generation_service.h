@@ -5,22 +5,33 @@
 #include "ete/v1/generation.grpc.pb.h"
 #include "services/common/call_count.h"
 #include "services/front/chat/chat_renderer.h"
-#include "services/front/engine_client.h"
-#include "services/front/text_pool.h"
+#include "services/front/running_request.h"
 
 namespace ete::front {
 
 // The clients' door: generation.proto. Thread-safe.
 class GenerationService final
-    : public v1::Generation::WithRawCallbackMethod_Generate<v1::Generation::WithRawCallbackMethod_Tokenize<
-          v1::Generation::WithRawCallbackMethod_Detokenize<v1::Generation::WithRawCallbackMethod_GetModel<
-              v1::Generation::WithRawCallbackMethod_RenderChat<v1::Generation::WithCallbackMethod_Snapshot<
-                  v1::Generation::WithCallbackMethod_Restore<v1::Generation::Service>>>>>>> {
+    : public v1::Generation::WithRawCallbackMethod_Generate<
+          v1::Generation::WithRawCallbackMethod_Tokenize<v1::Generation::WithRawCallbackMethod_Detokenize<
+              v1::Generation::WithRawCallbackMethod_GetModel<v1::Generation::WithRawCallbackMethod_RenderChat<
+                  v1::Generation::WithCallbackMethod_Snapshot<v1::Generation::WithCallbackMethod_Restore<
+                      v1::Generation::WithCallbackMethod_Abort<v1::Generation::Service>>>>>>>> {
+ public:
+  // What is shared, and chats, outlive the service.
+  GenerationService(const RunningRequest::Host& shared, ChatRenderer& chats,
+                    std::chrono::milliseconds most_unread)
+      : shared_(shared),
+        client_(shared.client),
+        texts_(shared.texts),
+        chats_(chats),
+        most_unread_(most_unread) {}
+
  public:
   // client, texts and chats outlive the service.
   GenerationService(EngineClient& client, TextPool& texts, ChatRenderer& chats,
                     std::chrono::milliseconds most_unread)
       : client_(client), texts_(texts), chats_(chats), most_unread_(most_unread) {}
+>>>>>>> h_page
 
   // Refuses new calls of Generate; returns when the running ones have ended, or false after `grace`.
   bool drain(std::chrono::milliseconds grace);
@@ -39,8 +50,11 @@ class GenerationService final
                                                       const v1::SnapshotRequest* request) override;
   grpc::ServerReadReactor<v1::SessionPart>* Restore(grpc::CallbackServerContext* context,
                                                     v1::RestoreReply* reply) override;
+  grpc::ServerUnaryReactor* Abort(grpc::CallbackServerContext* context, const v1::AbortRequest* request,
+                                  v1::AbortReply* reply) override;
 
  private:
+  const RunningRequest::Host shared_;
   EngineClient& client_;
   TextPool& texts_;
   ChatRenderer& chats_;

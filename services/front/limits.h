@@ -11,6 +11,8 @@ namespace ete::front {
 // A message. Prompts of a quarter of a million ids, or of 4 MiB of text, fit.
 constexpr int kMostMessageBytes = 4 << 20;
 constexpr int kMostStreamsPerConnection = 128;
+// That run or wait at one front, over all connections (--max-requests).
+constexpr int kMostRequests = 1024;
 // gRPC's buffers for all connections together; past it, calls are refused.
 constexpr size_t kMostBufferBytes = size_t{512} << 20;
 constexpr size_t kMostTokenizeBytes = size_t{1} << 20;

@@ -9,6 +9,8 @@
 namespace ete::front {
 
 void RunningRequest::begin(v1::GenerateRequest request) {
+  place_ = host_.requests.enter(*this);
+  if (request.has_request_id()) host_.requests.name(*place_, request.request_id(), weak_from_this());
   auto start = std::make_shared<Start>();
   start->request = std::move(request);
   host_.client.when_settled(deadline_, [self = shared_from_this(), start] {
@@ -22,6 +24,9 @@ void RunningRequest::prepare(std::shared_ptr<Start> start) {
   attempt([&] {
     start->model = host_.client.model();
     start->valid = validate(start->request, *start->model);
+    if (!start->request.has_request_id()) {
+      host_.requests.name(*place_, start->valid.request_id, weak_from_this());
+    }
     if (start->request.text().size() > TextPool::kInlineBytes) return encode_in_pool(std::move(start));
     if (start->request.has_text()) {
       start->valid.prompt_ids = encode_prompt(start->request, *start->model);
@@ -68,6 +73,12 @@ void RunningRequest::fail(const FrontError& reason) {
   on_end(reason);
 }
 
+void RunningRequest::abort() {
+  strand_.post([self = shared_from_this()] {
+    self->fail(FrontError(FrontErrorCode::cancelled, "the request was aborted"));
+  });
+}
+
 void RunningRequest::resume() {
   if (generation_) generation_->resume();
 }
@@ -87,6 +98,7 @@ void RunningRequest::on_session_end(const FrontError& reason) {
 void RunningRequest::on_end(const std::optional<FrontError>& error) {
   if (ended_) return;
   ended_ = true;
+  place_.reset();
   if (error)
     spdlog::debug("{}: {}", generation_ ? generation_->request().request_id : "a request", error->what());
   on_ended(error);

@@ -9,6 +9,7 @@
 #include "ete/v1/generation.pb.h"
 #include "services/front/engine_client.h"
 #include "services/front/generation.h"
+#include "services/front/request_registry.h"
 #include "services/front/strand.h"
 #include "services/front/text_pool.h"
 
@@ -26,11 +27,14 @@ class RunningRequest : public EngineSession::Events,
   struct Host {
     EngineClient& client;
     TextPool& texts;
+    RequestRegistry& requests;
   };
 
   void on_session_reply(v1::SessionReply reply) override;
   void on_session_end(const FrontError& reason) override;
   void on_end(const std::optional<FrontError>& error) final;
+  // Any thread: somebody asked for the request's end. Its client is told.
+  void abort();
 
  protected:
   RunningRequest(const Host& host, std::chrono::system_clock::time_point deadline)
@@ -75,6 +79,7 @@ class RunningRequest : public EngineSession::Events,
   const std::chrono::system_clock::time_point deadline_;
   std::atomic<bool> given_up_{false};
   Strand strand_;
+  std::unique_ptr<RequestRegistry::Place> place_;  // from begin() to the end
   std::shared_ptr<EngineSession> session_;
   std::optional<Generation> generation_;
   bool ended_ = false;

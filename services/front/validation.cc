@@ -23,6 +23,8 @@ constexpr int32_t kMostDryRange = 65'536;
 constexpr int kMostBreakers = 64;
 constexpr size_t kMostBreakerBytes = 64;
 constexpr float kMostPenalty = 2.0f;
+constexpr int32_t kBestPriority = -10;
+constexpr int32_t kLastPriority = 10;
 
 [[noreturn]] void refuse(const std::string& field, const std::string& value, const std::string& accepted) {
   throw FrontError(FrontErrorCode::invalid_argument,
@@ -317,6 +319,11 @@ GenerationRequest validate(const v1::GenerateRequest& request, const ServedModel
            "at most " + std::to_string(service::kMostSaltBytes));
   }
   out.cache_salt = request.cache_salt();
+  if (request.priority() < kBestPriority || request.priority() > kLastPriority) {
+    refuse("priority", std::to_string(request.priority()),
+           "a number in [" + std::to_string(kBestPriority) + ", " + std::to_string(kLastPriority) + "]");
+  }
+  out.priority = request.priority();
   switch (request.prompt_case()) {
     case v1::GenerateRequest::PROMPT_NOT_SET:
       refuse("prompt", "nothing", "text or tokens");

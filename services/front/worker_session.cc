@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "services/common/retry_after.h"
 #include "services/front/status.h"
 
 namespace ete::front {
@@ -89,7 +90,8 @@ void WorkerSession::OnReadDone(bool ok) {
 
 void WorkerSession::OnDone(const grpc::Status& status) {
   const std::shared_ptr<WorkerSession> self = std::move(self_);
-  events_->on_session_end(from_status(status, link_.where));
+  const FrontError reason = from_status(status, link_.where);
+  events_->on_session_end(reason.after(service::retry_after(context_.GetServerTrailingMetadata())));
   events_.reset();
   link_.on_done();
 }

@@ -170,6 +170,8 @@ grpc::ServerUnaryReactor* EngineService::GetStatus(grpc::CallbackServerContext* 
     reply->set_prefix_lookups(status.prefix_lookups);
     reply->set_prefix_hits(status.prefix_hits);
     reply->set_reused_tokens(status.reused_tokens);
+    reply->set_queued_tokens(status.queued_tokens);
+    reply->set_retry_after_ms(status.retry_after_ms);
   }
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   reactor->Finish(grpc::Status::OK);

@@ -5,6 +5,8 @@
 #include <exception>
 #include <utility>
 
+#include "engine/runtime/overloaded.h"
+#include "services/common/retry_after.h"
 #include "services/worker/status.h"
 
 namespace ete::worker {
@@ -102,6 +104,10 @@ void SessionStream::OnDone() { host_.registry.leave(this); }
 void SessionStream::on_result(StepResult result) { reply(std::move(result)); }
 
 void SessionStream::on_error(const Error& error) {
+  if (const auto* overloaded = dynamic_cast<const Overloaded*>(&error)) {
+    const std::lock_guard lock(mutex_);
+    if (!ended_) retry_after_ = overloaded->retry_after();
+  }
   if (!mark_ended(to_status(named(error)), false)) return;
   host_.handover.post([self = shared_from_this()] { self->advance(); });
 }
@@ -274,6 +280,9 @@ void SessionStream::advance() {
     if (ended_ && !(send_queued_ && !replies_.empty())) {
       finished_ = true;
       replies_.clear();
+      if (retry_after_) {
+        context_.AddTrailingMetadata(service::kRetryAfterKey, std::to_string(retry_after_->count()));
+      }
       Finish(*ended_);
       return;
     }

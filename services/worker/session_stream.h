@@ -4,6 +4,7 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
+#include <chrono>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -101,8 +102,9 @@ class SessionStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
   size_t writing_bytes_ = 0;  // about
   bool reading_paused_ = false;
   std::optional<grpc::Status> ended_;
-  bool send_queued_ = false;  // what is queued goes out before the end
-  bool cancelling_ = false;   // the call must not finish meanwhile
+  bool send_queued_ = false;                              // what is queued goes out before the end
+  std::optional<std::chrono::milliseconds> retry_after_;  // goes out with the end
+  bool cancelling_ = false;                               // the call must not finish meanwhile
   bool finished_ = false;
 };
 

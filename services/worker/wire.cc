@@ -137,6 +137,11 @@ OpenRequest to_open_request(const v1::Open& open, const ModelLimits& limits) {
   request.prompt_ids = checked_ids(open.prompt_ids(), "open.prompt_ids", limits);
   check_salt(open.cache_salt(), "open.cache_salt");
   request.cache_salt = open.cache_salt();
+  if (open.priority() < kBestPriority || open.priority() > kLastPriority) {
+    refuse("open.priority: " + std::to_string(open.priority()) + " is not in [" +
+           std::to_string(kBestPriority) + ", " + std::to_string(kLastPriority) + "]");
+  }
+  request.priority = open.priority();
   if (open.has_fork_of()) {
     const v1::Fork& fork = open.fork_of();
     if (fork.session() == 0) refuse("open.fork_of.session: 0 is no session; Opened.session names one");

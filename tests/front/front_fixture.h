@@ -69,7 +69,8 @@ class FrontFixture : public ::testing::Test {
   }
   void start_front() {
     front_.emplace(service::parse_address("unix:" + worker_path()),
-                   service::parse_address("unix:" + dir_.file("front")), most_unread_);
+                   service::parse_address("unix:" + dir_.file("front")), most_unread_, std::nullopt,
+                   most_requests_);
     channel_ = grpc::CreateChannel("unix:" + dir_.file("front"), grpc::InsecureChannelCredentials());
     stub_ = v1::Generation::NewStub(channel_);
   }
@@ -125,6 +126,7 @@ class FrontFixture : public ::testing::Test {
 
   TempDir dir_;
   std::chrono::milliseconds most_unread_ = kMostUnread;  // of the front that start() starts
+  int most_requests_ = kMostRequests;
   std::unique_ptr<ToyWorker> worker_;
   std::optional<FrontServer> front_;
   std::shared_ptr<grpc::Channel> channel_;

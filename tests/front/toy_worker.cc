@@ -25,6 +25,12 @@ class ToyWorker::Service : public v1::Engine::Service {
         {
           const std::lock_guard lock(mutex_);
           request_ids_.push_back(request.open().request_id());
+          priorities_.push_back(request.open().priority());
+        }
+        if (retry_ms_ != 0) {
+          --live_;
+          context->AddTrailingMetadata("retry-after-ms", std::to_string(retry_ms_));
+          return {grpc::StatusCode::RESOURCE_EXHAUSTED, "sessions: 1 are active"};
         }
         v1::SessionReply opened;
         opened.mutable_opened()->set_session(1);
@@ -81,6 +87,8 @@ class ToyWorker::Service : public v1::Engine::Service {
   std::atomic<int> live_{0}, steps_{0};
   mutable std::mutex mutex_;
   std::vector<std::string> request_ids_;
+  std::vector<int> priorities_;
+  std::atomic<int> retry_ms_{0};
 };
 
 struct ToyWorker::Server {
@@ -109,5 +117,12 @@ std::vector<std::string> ToyWorker::request_ids() const {
 }
 
 void ToyWorker::set_loading(bool loading) { server_->service.loading_ = loading; }
+
+void ToyWorker::refuse_sessions(int retry_ms) { server_->service.retry_ms_ = retry_ms; }
+
+std::vector<int> ToyWorker::priorities() const {
+  const std::lock_guard lock(server_->service.mutex_);
+  return server_->service.priorities_;
+}
 
 }  // namespace ete::front

@@ -35,6 +35,9 @@ class ToyWorker {
   int steps() const;  // answered by all sessions so far, prompts included
   std::vector<std::string> request_ids() const;
   void set_loading(bool loading);
+  // Sessions end with RESOURCE_EXHAUSTED, to be tried again after so many ms; 0: they do not.
+  void refuse_sessions(int retry_ms);
+  std::vector<int> priorities() const;
 
  private:
   class Service;

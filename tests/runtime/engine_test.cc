@@ -247,50 +247,6 @@ TEST_P(EngineTest, LoudCloseTellsTheListener) {
   expect_error(ErrorCode::cancelled, "closed", [&] { session.wait(); });
 }
 
-class EngineBudget : public EnginePathTest {};
-
-// Two pages of 512 positions are all that the budget holds: the session that would pass it ends, alone.
-TEST_P(EngineBudget, GrowingPastTheBudgetEndsThatSessionOnly) {
-  EngineOptions options = path_options();
-  options.max_sessions = 2;
-  options.context = 1024;
-  const uint64_t page = prepare(options).planned.plan.kv_bytes_per_token * 512;
-  const auto engine = load(options, {.kv_budget = 2 * page});
-  const auto alone = forced_rows(*engine, ids(20), {7});
-  BlockingSession one(*engine, open_prompt(ids(20)));
-  one.opened();
-  // A prompt that cannot fit is refused before anything is computed for it.
-  const uint64_t passes = engine->status().passes;
-  expect_error(ErrorCode::resource_exhausted, "KV cache: 1000 positions need",
-               [&] { BlockingSession(*engine, open_prompt(ids(1000))).opened(); });
-  EXPECT_EQ(engine->status().passes, passes);
-  BlockingSession other(*engine, open_prompt(ids(500)));
-  other.opened();
-  EXPECT_EQ(engine->status().kv_bytes, 2 * page);
-  expect_error(ErrorCode::resource_exhausted, "KV cache: 513 positions need",
-               [&] { other.step(one_step(500, ids(13))); });
-  EXPECT_EQ(one.step(one_step(20, {7})).rows.front().full, alone.back());
-  // What the other held is free: the first may grow into it.
-  EXPECT_EQ(one.step(one_step(21, ids(600))).length, 621);
-  expect_error(ErrorCode::resource_exhausted, "KV cache: 20 positions need",
-               [&] { BlockingSession(*engine, open_prompt(ids(20))).opened(); });
-}
-
-// Two prompts that find room for one of them when they open, and take it in the same pass.
-TEST_P(EngineBudget, OnlyOneOfTwoGetsTheLastPage) {
-  EngineOptions options = with_residency(path_options(), 0, 2);
-  options.link_limit = uint64_t{4} << 20;
-  const uint64_t page = prepare(options).planned.plan.kv_bytes_per_token * 512;
-  const auto engine = load(options, {.kv_budget = 2 * page});
-  BlockingSession busy(*engine, open_prompt(ids(20)));
-  while (engine->status().sessions == 0) std::this_thread::yield();
-  BlockingSession one(*engine, open_prompt(ids(20)));
-  BlockingSession other(*engine, open_prompt(ids(20)));
-  EXPECT_EQ(one.opened().length, 20);
-  expect_error(ErrorCode::resource_exhausted, "KV cache: 20 positions need", [&] { other.opened(); });
-  EXPECT_EQ(busy.opened().length, 20);
-}
-
 class EngineCancel : public EnginePathTest {};
 
 // A pass of a second or so: the link is the bottleneck. Closing must not take until its end.
@@ -342,7 +298,6 @@ TEST_P(EngineCancel, ChangesNoOtherSession) {
 const Path kPaths[] = {{"cpu", "auto"}, {"detached", "plain"}, {"cuda:0", "plain"}};
 const auto kNameOfParam = [](const auto& info) { return name_of_path(info.param); };
 INSTANTIATE_TEST_SUITE_P(Paths, EngineTest, testing::ValuesIn(kPaths), kNameOfParam);
-INSTANTIATE_TEST_SUITE_P(Paths, EngineBudget, testing::ValuesIn(kPaths), kNameOfParam);
 INSTANTIATE_TEST_SUITE_P(Paths, EngineCancel, testing::ValuesIn(kPaths), kNameOfParam);
 
 }  // namespace

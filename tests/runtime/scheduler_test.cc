@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "engine/runtime/scheduler.h"
 
 namespace ete {
@@ -95,6 +97,7 @@ TEST(Scheduler, PromptsTakeTurnsAndTheShortestGetsTheRest) {
   scheduler.open(2, 0, 20);
   scheduler.open(3, 0, 300);
   EXPECT_EQ(listed(run(scheduler, 0)), (Shares{{1, 64, 0}, {2, 20, 0}}));
+  scheduler.close(2);
   EXPECT_EQ(listed(run(scheduler, 200)), (Shares{{3, 64, 0}, {1, 64, 0}}));
   EXPECT_EQ(listed(run(scheduler, 400)), (Shares{{3, 64, 0}, {1, 64, 0}}));
 }
@@ -109,9 +112,11 @@ TEST(Scheduler, AShortPromptDoesNotWaitForALongOne) {
   scheduler.open(2, 0, 1);
   EXPECT_EQ(listed(run(scheduler, 100)), (Shares{{1, 64, 0}, {2, 1, 0}}));
   scheduler.step(2, 1, 0, 1);
-  EXPECT_EQ(listed(run(scheduler, 200)), (Shares{{2, 0, 1}, {1, 128, 0}}));
+  EXPECT_EQ(listed(run(scheduler, 200)), (Shares{{2, 0, 1}})) << "what it takes alone is not known yet";
+  scheduler.step(2, 2, 0, 1);
+  EXPECT_EQ(listed(run(scheduler, 300)), (Shares{{2, 0, 1}, {1, 64, 0}}));
   scheduler.close(2);
-  EXPECT_EQ(listed(run(scheduler, 300)), (Shares{{1, 512, 0}}));
+  EXPECT_EQ(listed(run(scheduler, 400)), (Shares{{1, 512, 0}}));
 }
 
 // However many short ones come, the long one has its turn.
@@ -153,7 +158,9 @@ TEST(Scheduler, DecodeRowsGoBesidePrefillRows) {
   run(scheduler, 0);
   scheduler.open(2, 0, 500);
   scheduler.step(1, 10, 0, 4);
-  EXPECT_EQ(listed(scheduler.decide(100, true)), (Shares{{1, 0, 4}, {2, 128, 0}}));
+  EXPECT_EQ(listed(run(scheduler, 100)), (Shares{{1, 0, 4}}));
+  scheduler.step(1, 14, 0, 4);
+  EXPECT_EQ(listed(scheduler.decide(200, true)), (Shares{{1, 0, 4}, {2, 64, 0}}));
 }
 
 TEST(Scheduler, DraftsFollowTheLastPrefillRow) {
@@ -181,7 +188,7 @@ TEST(Scheduler, SessionsBeyondThePlacesWaitInOrder) {
   for (SessionId id = 1; id <= 3; ++id) EXPECT_EQ(scheduler.open(id, 0, 8), Scheduler::Admission::admitted);
   EXPECT_EQ(scheduler.open(4, 0, 8), Scheduler::Admission::waiting);
   EXPECT_EQ(scheduler.open(5, 0, 0), Scheduler::Admission::waiting);
-  EXPECT_EQ(scheduler.open(6, 0, 8), Scheduler::Admission::refused);
+  EXPECT_EQ(scheduler.open(6, 0, 8), Scheduler::Admission::too_many_sessions);
   EXPECT_EQ(scheduler.find(6), nullptr);
   EXPECT_EQ(scheduler.active(), 3);
   EXPECT_EQ(scheduler.waiting(), 2);
@@ -203,6 +210,159 @@ TEST(Scheduler, SessionClosedDuringItsPassIsForgotten) {
   scheduler.pass_done(decision.shares, 0, 100);
   EXPECT_EQ(scheduler.find(1), nullptr);
   EXPECT_TRUE(scheduler.decide(200, true).shares.empty());
+}
+
+// A machine on which `decode_row` ms are what a decode row takes, `prompt_row` what a prompt row adds, and
+// `base` and `prompt_base` what the first of each kind takes besides.
+struct Machine {
+  double base = 10, decode_row = 1, prompt_base = 0, prompt_row = 1;
+  double ms(const PassDecision& decision) const {
+    double decode = 0, prompt = 0;
+    for (const PassShare& share : decision.shares) {
+      decode += static_cast<double>(share.decode_rows);
+      prompt += static_cast<double>(share.prefill_rows);
+    }
+    return base + decode * decode_row + (prompt > 0 ? prompt_base : 0) + prompt * prompt_row;
+  }
+};
+
+// Sessions [first, first + count) decode for `passes` passes beside whatever else there is; what each pass
+// took.
+std::vector<double> decode_along(Scheduler& scheduler, const Machine& machine, SessionId first, int count,
+                                 int passes, double* now_ms) {
+  std::vector<double> took;
+  for (int pass = 0; pass < passes; ++pass) {
+    for (int i = 0; i < count; ++i) {
+      const Session& session = *scheduler.find(first + static_cast<SessionId>(i));
+      if (session.state == SessionState::awaiting_token) scheduler.step(session.id, session.length, 0, 1);
+    }
+    const PassDecision decision = scheduler.decide(*now_ms, true);
+    took.push_back(machine.ms(decision));
+    scheduler.pass_done(decision.shares, *now_ms, *now_ms + took.back());
+    *now_ms += took.back() + 0.1;
+  }
+  return took;
+}
+
+SchedulerLimits many(int64_t unit) {
+  return {.max_sessions = 32, .max_waiting = 2, .chunk = 512, .decode_rows = 64, .unit = unit};
+}
+
+// However dear prompt rows are: while others decode, a pass takes at most 1.5 times as long as without them.
+TEST(SchedulerCost, PromptRowsBesideDecodersAreCapped) {
+  for (const double prompt_row : {0.001, 0.05, 0.3, 1.0, 4.0}) {
+    for (const double prompt_base : {0.0, 5.0}) {
+      const Machine machine{.prompt_base = prompt_base, .prompt_row = prompt_row};
+      Scheduler scheduler(many(1));
+      double now_ms = 0;
+      for (SessionId id = 1; id <= 16; ++id) scheduler.open(id, 100, 0);
+      for (SessionId id = 1; id <= 16; ++id) scheduler.step(id, 100, 0, 1);
+      const double alone = decode_along(scheduler, machine, 1, 16, 10, &now_ms).back();
+      EXPECT_DOUBLE_EQ(alone, 26);
+      scheduler.open(100, 0, 2048);
+      const std::vector<double> took = decode_along(scheduler, machine, 1, 16, 2500, &now_ms);
+      EXPECT_LE(*std::max_element(took.begin(), took.end()), 1.5 * alone + prompt_row) << prompt_row;
+      EXPECT_EQ(scheduler.find(100)->prefill_rows, 0) << prompt_row << ": it goes on all the same";
+    }
+  }
+}
+
+// Where the state of a prompt can be left only at multiples of 64 positions, that many go on at least.
+TEST(SchedulerCost, AUnitIsTheLeastThatGoesOn) {
+  const Machine machine{.prompt_row = 4};
+  Scheduler scheduler(many(64));
+  double now_ms = 0;
+  for (SessionId id = 1; id <= 16; ++id) scheduler.open(id, 128, 0);
+  for (SessionId id = 1; id <= 16; ++id) scheduler.step(id, 128, 0, 1);
+  decode_along(scheduler, machine, 1, 16, 3, &now_ms);
+  scheduler.open(100, 0, 640);
+  decode_along(scheduler, machine, 1, 16, 10, &now_ms);
+  EXPECT_EQ(scheduler.find(100)->prefill_rows, 0);
+}
+
+// A pass that the system held up does not change what prompts may take.
+TEST(SchedulerCost, OneSlowPassIsNoMeasure) {
+  const Machine machine{.prompt_row = 0.5};
+  Scheduler scheduler(many(1));
+  double now_ms = 0;
+  for (SessionId id = 1; id <= 4; ++id) scheduler.open(id, 100, 0);
+  for (SessionId id = 1; id <= 4; ++id) scheduler.step(id, 100, 0, 1);
+  decode_along(scheduler, machine, 1, 4, 3, &now_ms);
+  scheduler.open(100, 0, 4096);
+  decode_along(scheduler, machine, 1, 4, 20, &now_ms);
+  const auto rows = [&] {
+    for (SessionId id = 1; id <= 4; ++id) scheduler.step(id, scheduler.find(id)->length, 0, 1);
+    const PassDecision decision = scheduler.decide(now_ms, true);
+    return std::pair(decision.shares.back().prefill_rows, decision.shares);
+  };
+  const auto [before, shares] = rows();
+  EXPECT_EQ(before, 8) << "7 ms of 14, 0.5 a row, and parts are multiples of 8";
+  scheduler.pass_done(shares, now_ms, now_ms + 1000);
+  now_ms += 1001;
+  EXPECT_EQ(rows().first, before);
+}
+
+// A decoder that has not stepped yet when the next pass starts is still waited for: no whole chunk goes by.
+TEST(SchedulerCost, ALateDecoderFindsNoChunkBeforeIt) {
+  const Machine machine{};
+  Scheduler scheduler(many(1));
+  double now_ms = 0;
+  scheduler.open(1, 100, 0);
+  scheduler.step(1, 100, 0, 1);
+  decode_along(scheduler, machine, 1, 1, 3, &now_ms);
+  scheduler.open(2, 0, 2000);
+  decode_along(scheduler, machine, 1, 1, 5, &now_ms);
+  const PassDecision late = scheduler.decide(now_ms + 100, true);
+  ASSERT_EQ(late.shares.size(), 1u);
+  EXPECT_LE(late.shares[0].prefill_rows, 8);
+  // A client that has stopped reading is not waited for for ever.
+  for (int pass = 0; pass < 5; ++pass) run(scheduler, now_ms += 1000);
+  EXPECT_GT(scheduler.decide(now_ms += 1000, true).shares[0].prefill_rows, 512 - 64);
+}
+
+TEST(SchedulerPriority, TheMoreUrgentGetsThePlaceAndNobodyWaitsForEver) {
+  Scheduler scheduler({.max_sessions = 1, .max_waiting = 100, .chunk = 128, .decode_rows = 64});
+  scheduler.open(1, 0, 8);
+  scheduler.open(2, 0, 8);
+  scheduler.open(3, 0, 8, -1);
+  scheduler.close(1);
+  EXPECT_EQ(scheduler.find(3)->state, SessionState::prefill);
+  SessionId running = 3;
+  int passed = 1;
+  for (SessionId next = 4; scheduler.find(2)->state == SessionState::waiting; ++next) {
+    scheduler.open(next, 0, 8, -1);
+    scheduler.close(running);
+    running = next;
+    ++passed;
+    ASSERT_LT(passed, 20);
+  }
+  EXPECT_EQ(passed, Session::kPatience + 1) << "one step for four times";
+}
+
+TEST(SchedulerPriority, TheMoreUrgentPromptGetsTheRows) {
+  Scheduler scheduler(limits());
+  scheduler.open(1, 0, 1000);
+  scheduler.open(2, 0, 2000, -2);
+  EXPECT_EQ(listed(run(scheduler, 0)), (Shares{{2, 128, 0}}));
+  int turns = 0;
+  for (int pass = 1; pass <= 7; ++pass) {
+    for (const PassShare& share : run(scheduler, pass * 1000).shares) turns += share.id == 1 ? 1 : 0;
+  }
+  EXPECT_EQ(turns, 0);
+  EXPECT_EQ(listed(run(scheduler, 9000)), (Shares{{1, 64, 0}, {2, 64, 0}})) << "its patience has an end";
+}
+
+TEST(SchedulerAdmission, PromptRowsThatAreDueAreBounded) {
+  SchedulerLimits few = limits();
+  few.max_prompt_rows = 500;
+  Scheduler scheduler(few);
+  EXPECT_EQ(scheduler.open(1, 0, 900), Scheduler::Admission::admitted) << "alone, any prompt is taken";
+  EXPECT_EQ(scheduler.open(2, 0, 1), Scheduler::Admission::too_many_prompt_rows);
+  EXPECT_EQ(scheduler.open(2, 0, 0), Scheduler::Admission::admitted) << "without a prompt";
+  for (int pass = 0; pass < 4; ++pass) run(scheduler, pass * 1000);
+  EXPECT_EQ(scheduler.due_prompt_rows(), 900 - 4 * 128);
+  EXPECT_EQ(scheduler.open(3, 0, 113), Scheduler::Admission::too_many_prompt_rows);
+  EXPECT_EQ(scheduler.open(3, 0, 112), Scheduler::Admission::admitted);
 }
 
 }  // namespace

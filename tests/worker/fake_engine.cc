@@ -66,6 +66,10 @@ SessionId FakeEngine::open(OpenRequest request, std::shared_ptr<SessionListener>
     sessions_[id].listener = listener;
     open_requests_.push_back(request);
   }
+  if (const auto refusal = this->refusal()) {
+    submit([listener, refusal] { listener->on_error(*refusal); }, true);
+    return id;
+  }
   if (fork_missing) {
     submit(
         [listener, fork = request.fork_of] {
@@ -158,6 +162,16 @@ void FakeEngine::hold(bool held) {
     held_ = held;
   }
   wake_.notify_one();
+}
+
+void FakeEngine::refuse_opens(const Overloaded& error) {
+  const std::lock_guard lock(mutex_);
+  refusal_ = error;
+}
+
+std::optional<Overloaded> FakeEngine::refusal() const {
+  const std::lock_guard lock(mutex_);
+  return refusal_;
 }
 
 void FakeEngine::fail_steps(const Error& error) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "engine/runtime/engine.h"
+#include "engine/runtime/overloaded.h"
 
 namespace ete {
 
@@ -52,6 +53,8 @@ class FakeEngine final : public Engine {
 
   // While held, prompts and steps wait; closing works.
   void hold(bool held);
+  // Every later session is refused with this.
+  void refuse_opens(const Overloaded& error);
   // Every later step ends its session with this.
   void fail_steps(const Error& error);
   void fail_for_good(const Error& error);
@@ -74,6 +77,7 @@ class FakeEngine final : public Engine {
   using Work = std::function<void()>;
 
   void run();
+  std::optional<Overloaded> refusal() const;
   void submit(Work work, bool waits_when_held);
   void answer(SessionId id, int64_t position, const std::vector<int32_t>& ids, int64_t n_draft,
               WantedRows rows, const LogitsWanted& wanted);
@@ -90,6 +94,7 @@ class FakeEngine final : public Engine {
   bool held_ = false;
   bool stopping_ = false;
   std::map<SessionId, Session> sessions_;
+  std::optional<Overloaded> refusal_;
   std::optional<Error> step_error_;
   std::optional<Error> fatal_error_;
   std::vector<OpenRequest> open_requests_;

@@ -1,6 +1,7 @@
 #include "services/front/http/openai_error.h"
 
 #include <array>
+#include <chrono>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -59,7 +60,8 @@ FrontError in_client_words(const FrontError& error, const FieldNames& names) {
   const std::string message = error.what();
   const std::string name = client_name(error.field(), names);
   if (!message.starts_with(error.field())) return error;
-  return {error.code(), name + message.substr(error.field().size()), name};
+  return FrontError(error.code(), name + message.substr(error.field().size()), name)
+      .after(error.retry_after());
 }
 
 HttpReply error_reply(const FrontError& error) {
@@ -78,7 +80,12 @@ HttpReply error_reply(const FrontError& error) {
                        {"param", error.field().empty() ? Json(nullptr) : Json(error.field())},
                        {"code", code}}}};
   HttpReply reply{.status = model ? 404 : row->status, .body = body.dump()};
-  if (reply.status == 429 || reply.status == 503) reply.headers.emplace_back("Retry-After", "1");
+  if (reply.status != 429 && reply.status != 503) return reply;
+  const std::chrono::milliseconds delay = error.retry_after().value_or(std::chrono::seconds(1));
+  const auto seconds = std::chrono::ceil<std::chrono::seconds>(delay);
+  reply.headers.emplace_back("Retry-After", std::to_string(seconds.count()));
+  // Clients that know it take it first.
+  if (error.retry_after()) reply.headers.emplace_back("retry-after-ms", std::to_string(delay.count()));
   return reply;
 }
 

@@ -137,6 +137,9 @@ void read_common(JsonFields& fields, OpenAiRequest& request) {
   read_streaming(fields, request);
   read_response_format(fields, settings);
   request.n = static_cast<int>(fields.integer("n", 1, OpenAiRequest::kMostChoices).value_or(1));
+  if (const auto priority = fields.integer("priority", kInt32Min, kInt32Max)) {
+    settings.set_priority(static_cast<int32_t>(*priority));
+  }
   if (auto salt = fields.string("cache_salt")) settings.set_cache_salt(std::move(*salt));
   for (const char* name : {"user", "metadata", "store", "service_tier", "safety_identifier",
                            "prompt_cache_key", "prompt_cache_retention"}) {

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "services/front/limits.h"
+
+namespace ete::front {
+
+class RunningRequest;
+
+// The requests of a front, from their arrival to their end: how many there may be, and which is called what.
+// Thread-safe.
+class RequestRegistry {
+ public:
+  explicit RequestRegistry(int most = kMostRequests) : most_(most) {}
+
+  // A request's place. Leaves when it is destroyed.
+  class Place {
+   public:
+    Place(RequestRegistry& registry, const RunningRequest* request)
+        : registry_(registry), request_(request), entered_(std::chrono::steady_clock::now()) {}
+    ~Place() { registry_.leave(*this); }
+    Place(const Place&) = delete;
+    Place& operator=(const Place&) = delete;
+
+   private:
+    friend class RequestRegistry;
+    RequestRegistry& registry_;
+    const RunningRequest* request_;
+    const std::chrono::steady_clock::time_point entered_;
+    std::string name_;  // empty: none yet
+  };
+
+  // FrontError(resource_exhausted), with when to come again, where there are as many as there may be.
+  std::unique_ptr<Place> enter(const RunningRequest& request);
+  void name(Place& place, const std::string& request_id, std::weak_ptr<RunningRequest> request);
+  // Ends those that are called so; how many there were.
+  int abort(const std::string& request_id);
+
+ private:
+  void leave(const Place& place);
+
+  const int most_;
+  std::mutex mutex_;  // guards what follows
+  int running_ = 0;
+  double mean_ms_ = 0;  // that requests took lately; 0: not known
+  std::multimap<std::string, std::pair<const RunningRequest*, std::weak_ptr<RunningRequest>>> by_name_;
+};
+
+}  // namespace ete::front
