@@ -8,6 +8,7 @@ namespace ete {
 namespace {
 
 constexpr int kQueuedPerPlace = 4;        // sessions that may wait, for each that may run
+constexpr int64_t kRowsTogether = 8;      // of a prompt that kernels take at once, at least
 constexpr int64_t kTypicalPrompt = 4096;  // tokens of a prompt, for how many may wait
 
 [[noreturn]] void refuse(const std::string& flag, int64_t value, const std::string& accepted) {
@@ -37,7 +38,7 @@ SchedulerLimits scheduler_limits(const Plan& plan, const Placement& placement, c
           .max_prompt_rows = plan.max_queued_tokens,
           .chunk = placement.chunk,
           .decode_rows = placement.decode_rows,
-          .unit = config.linear_layers() > 0 ? kDeltaNetChunk : 1};
+          .unit = config.linear_layers() > 0 ? kDeltaNetChunk : kRowsTogether};
 }
 
 }  // namespace ete

@@ -1,43 +1,62 @@
 #include "engine/runtime/pass_cost.h"
 
-#include <bit>
+#include <iterator>
 
 namespace ete {
 
-int64_t PassCost::kind_of(int64_t decode_rows) {
-  if (decode_rows <= 4) return decode_rows;
-  const auto last = static_cast<uint64_t>(decode_rows - 1);
-  const int octave = std::bit_width(last) - 1;                      // 2^octave <= last
-  const bool upper = ((last >> (octave - 1)) & 1) != 0;             // half of it
-  return static_cast<int64_t>(2 * octave + (upper ? 1 : 0)) + 100;  // apart from the exact ones
-}
-
 void PassCost::note(int64_t decode_rows, int64_t prompt_rows, bool whole, double ms) {
   ++passes_;
+  std::erase_if(decode_, [&](const auto& entry) { return passes_ - entry.second.at_pass >= kStalePasses; });
+  std::erase_if(added_, [&](const auto& entry) { return passes_ - entry.second.at_pass >= kForgetPasses; });
   if (decode_rows == 0) return;
-  if (prompt_rows == 0) {
-    Measured& measured = decode_[kind_of(decode_rows)];
-    measured.ms.note(ms);
+  const auto put = [&](Table& table, int64_t rows, double value) {
+    Measured& measured = table[rows];
+    measured.ms.note(value);
     measured.at_pass = passes_;
-    return;
-  }
-  const auto alone = decode_.find(kind_of(decode_rows));
-  if (alone == decode_.end() || !whole) return;
-  const double added = std::max(ms - alone->second.ms.value(), 1e-6);
-  prompt_row_ms_.note(added / static_cast<double>(prompt_rows));
-  tried_rows_ = prompt_rows;
+  };
+  if (prompt_rows == 0) return put(decode_, decode_rows, ms);
+  const std::optional<double> alone = decode_ms(decode_rows);
+  if (!alone || !whole) return;
+  const int64_t rows = std::max(prompt_rows / kStep, int64_t{1}) * kStep;
+  const double added = std::max(ms - *alone, 1e-6);
+  put(added_, rows, added * static_cast<double>(rows) / static_cast<double>(prompt_rows));
+}
+
+double PassCost::between(Table::const_iterator below, Table::const_iterator above, int64_t rows) {
+  const double low = below->second.ms.value();
+  const double high = above->second.ms.value();
+  const auto share = static_cast<double>(rows - below->first) /
+                     static_cast<double>(std::max<int64_t>(above->first - below->first, 1));
+  return low + share * (high - low);
 }
 
 std::optional<double> PassCost::decode_ms(int64_t decode_rows) const {
-  const auto found = decode_.find(kind_of(decode_rows));
-  if (found == decode_.end() || passes_ - found->second.at_pass >= kStalePasses) return std::nullopt;
-  return found->second.ms.value();
+  const auto above = decode_.lower_bound(decode_rows);
+  if (above == decode_.end()) return std::nullopt;
+  if (above->first == decode_rows) return above->second.ms.value();
+  if (above == decode_.begin()) return std::nullopt;
+  return between(std::prev(above), above, decode_rows);
 }
 
-std::optional<int64_t> PassCost::prompt_rows_beside(double decode_ms) const {
-  if (prompt_row_ms_.empty()) return std::nullopt;
-  const double rows = std::min((kMostOfDecode - 1) * decode_ms / prompt_row_ms_.value(), 1e9);
-  return std::min(static_cast<int64_t>(rows), 2 * tried_rows_);
+// Past what was measured: on the line through the last two. A second number of rows is tried on trust, and
+// fewer than ever take as long as the fewest.
+std::optional<double> PassCost::added_ms(int64_t rows) const {
+  if (added_.empty()) return std::nullopt;
+  const auto above = added_.lower_bound(rows);
+  if (above == added_.begin()) return above->second.ms.value();
+  if (above != added_.end()) return between(std::prev(above), above, rows);
+  const auto last = std::prev(added_.end());
+  if (last == added_.begin()) return last->second.ms.value();
+  return std::max(between(std::prev(last), last, rows), last->second.ms.value());
+}
+
+int64_t PassCost::rows_within(double ms, int64_t unit, int64_t most) const {
+  if (added_.empty()) return 0;
+  int64_t found = 0;
+  for (int64_t rows = unit; rows <= std::min(most, 2 * added_.rbegin()->first); rows += unit) {
+    if (*added_ms(rows) <= ms) found = rows;
+  }
+  return found;
 }
 
 }  // namespace ete

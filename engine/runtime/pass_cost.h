@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <vector>
 
 namespace ete {
 
@@ -15,11 +16,9 @@ class RecentMedian {
     values_[next_++ % values_.size()] = value;
     count_ = std::min(count_ + 1, values_.size());
   }
-  bool empty() const { return count_ == 0; }
   double value() const {
-    std::array<double, 5> sorted = values_;
-    const auto end = sorted.begin() + static_cast<ptrdiff_t>(count_);
-    std::sort(sorted.begin(), end);
+    std::vector<double> sorted(values_.begin(), values_.begin() + static_cast<ptrdiff_t>(count_));
+    std::sort(sorted.begin(), sorted.end());
     return sorted[(count_ - 1) / 2];
   }
 
@@ -33,30 +32,33 @@ class RecentMedian {
 // of sessions that decode, so that those do not wait. Plain numbers.
 class PassCost {
  public:
-  static constexpr double kMostOfDecode = 1.5;  // a pass with prompt rows, in passes without
-  static constexpr int64_t kStalePasses = 64;   // a pass without prompt rows is measured anew after so many
-
   // whole: the prompt rows were as many as were allowed. The last ones of a prompt bear all that rows have in
   // common: dear, and no measure for more of them.
   void note(int64_t decode_rows, int64_t prompt_rows, bool whole, double ms);
 
-  // A pass of `decode_rows` alone; none: not measured lately.
+  // A pass of `decode_rows` alone; none: neither it nor passes of fewer and of more were measured lately.
   std::optional<double> decode_ms(int64_t decode_rows) const;
-  // How many prompt rows keep a pass within kMostOfDecode of `decode_ms`; none: nothing is known. At most
-  // twice as many as were tried last, since what a row adds depends on how many there are.
-  std::optional<int64_t> prompt_rows_beside(double decode_ms) const;
+  // What `rows` of prompts add to it; none: nothing is known.
+  std::optional<double> added_ms(int64_t rows) const;
+  // The most rows, a multiple of `unit` up to `most`, that add at most `ms`; 0: none, or nothing is known. At
+  // most twice as many as were tried, since what a row adds depends on how many there are.
+  int64_t rows_within(double ms, int64_t unit, int64_t most) const;
 
  private:
+  static constexpr int64_t kStalePasses = 64;    // a pass without prompt rows is measured anew after so many
+  static constexpr int64_t kForgetPasses = 256;  // numbers of prompt rows are tried anew
+  static constexpr int64_t kStep = 8;            // numbers of prompt rows that count as one
+
   struct Measured {
     RecentMedian ms;
     int64_t at_pass = 0;
   };
-  // Passes of about as many rows count as one kind: 1, 2, 3, 4, 5-6, 7-8, 9-12, 13-16, 17-24, ...
-  static int64_t kind_of(int64_t decode_rows);
+  using Table = std::map<int64_t, Measured>;  // by rows
+  // On the line through both.
+  static double between(Table::const_iterator below, Table::const_iterator above, int64_t rows);
 
-  std::map<int64_t, Measured> decode_;
-  RecentMedian prompt_row_ms_;  // what a prompt row adds beside decode rows
-  int64_t tried_rows_ = 0;      // of the last such pass
+  Table decode_;
+  Table added_;
   int64_t passes_ = 0;
 };
 

@@ -98,8 +98,7 @@ const Session* Scheduler::find(SessionId id) const {
 // Large parts end where kernels work on whole tiles of rows.
 int64_t Scheduler::prefill_take(const Session& session, int64_t room) const {
   if (session.prefill_rows <= room) return session.prefill_rows;
-  const int64_t tile = room >= 64 ? 64 : room >= 8 ? 8 : 1;
-  const int64_t alignment = std::max(tile, limits_.unit);
+  const int64_t alignment = room >= kTurnRows ? std::max(kTurnRows, limits_.unit) : limits_.unit;
   const int64_t end = (session.length + room) / alignment * alignment;
   return std::max<int64_t>(end - session.length, 0);
 }
@@ -177,8 +176,8 @@ std::vector<int64_t> Scheduler::prompt_takes(const std::vector<const Session*>& 
 }
 
 int64_t Scheduler::prompt_room(size_t prompts, int64_t decode_rows) const {
-  if (decode_rows > 0) return rows_beside_decoders(decode_rows, true);
-  if (const int64_t recent = recent_decoders(); recent > 0) return rows_beside_decoders(recent, false);
+  if (decode_rows > 0) return rows_beside_decoders(decode_rows);
+  if (const int64_t recent = recent_decoders(); recent > 0) return rows_before_decoders(recent);
   return prompts == 1 ? limits_.chunk : shared_rows();
 }
 
@@ -190,16 +189,25 @@ int64_t Scheduler::recent_decoders() const {
   });
 }
 
-// A pass without prompt rows comes first where none was measured lately.
-int64_t Scheduler::rows_beside_decoders(int64_t decode_rows, bool decodes_now) const {
+// A pass without prompt rows comes first where none was measured lately. Where not even a unit keeps within
+// the cap, one goes by so rarely that passes do on average.
+int64_t Scheduler::rows_beside_decoders(int64_t decode_rows) const {
   const std::optional<double> decode_ms = cost_.decode_ms(decode_rows);
-  if (!decode_ms && decodes_now) return 0;
-  std::optional<int64_t> rows;
-  if (decode_ms) rows = cost_.prompt_rows_beside(*decode_ms);
-  if (!rows && decode_ms && prompt_row_ms_ > 0) {
-    rows = static_cast<int64_t>(std::min((PassCost::kMostOfDecode - 1) * *decode_ms / prompt_row_ms_, 1e9));
-  }
-  return std::clamp(rows.value_or(0), limits_.unit, limits_.chunk);
+  if (!decode_ms) return 0;
+  const double most_ms = (kMostOfDecode - 1) * *decode_ms;
+  const int64_t rows = cost_.rows_within(most_ms, limits_.unit, limits_.chunk);
+  if (rows > 0) return rows;
+  const std::optional<double> unit_ms = cost_.added_ms(limits_.unit);
+  const bool is_due = !unit_ms || static_cast<double>(passes_without_prompts_ + 1) * most_ms >= *unit_ms;
+  return is_due ? limits_.unit : 0;
+}
+
+// Decoders that are expected and have not stepped yet: no more than beside them, but at least a unit, since
+// they may not step at all.
+int64_t Scheduler::rows_before_decoders(int64_t decoders) const {
+  const double decode_ms = cost_.decode_ms(decoders).value_or(0);
+  const int64_t rows = cost_.rows_within((kMostOfDecode - 1) * decode_ms, limits_.unit, limits_.chunk);
+  return std::max(rows, limits_.unit);
 }
 
 int64_t Scheduler::shared_rows() const {
@@ -221,6 +229,7 @@ void Scheduler::measure(const std::vector<PassShare>& shares, double duration_ms
         whole || (session != nullptr && share.prefill_rows > 0 && share.prefill_rows < session->prefill_rows);
   }
   cost_.note(decode_rows, prompt_rows, whole, duration_ms);
+  passes_without_prompts_ = prompt_rows == 0 ? passes_without_prompts_ + 1 : 0;
   if (prompt_rows == 0 || prompt_rows + decode_rows <= kFewRows) {
     few_rows_ms_ = duration_ms;
   } else if (prompt_rows >= kTurnRows && few_rows_ms_ > 0) {

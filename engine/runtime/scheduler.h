@@ -21,7 +21,7 @@ struct SchedulerLimits {
   int64_t chunk = 512;       // prefill rows a pass; a multiple of 64
   int64_t decode_rows = 64;  // decode rows a pass; a session's drafts always fit
   // A part of a prompt that does not end it ends at a multiple of so many positions: 64 where recurrent state
-  // is computed in chunks, else 1.
+  // is computed in chunks, else as few as kernels take together.
   int64_t unit = 64;
 };
 
@@ -46,10 +46,11 @@ struct PassDecision {
 // alone never waits.
 //
 // A prompt that is alone gets a chunk. Where sessions decode, or have just done so and will step again,
-// prompts get as many rows as keep the pass within 1.5 of the same pass without them, as measured (PassCost),
-// and at least one unit, so that they go on. Prompts among themselves get few rows, so that a short one need
-// not wait for a whole chunk of a long one: kSharedRows, or as many as take no longer than a pass of few rows
-// (where weights are streamed, a chunk costs little more than a row).
+// prompts get as many rows as keep the pass within 1.5 of the same pass without them, as measured (PassCost).
+// Where not even a unit does, one goes by now and then, so that passes keep within it on average. Prompts
+// among themselves get few rows, so that a short one need not wait for a whole chunk of a long one:
+// kSharedRows, or as many as take no longer than a pass of few rows (where weights are streamed, a chunk
+// costs little more than a row).
 //
 // Of these rows the prompt whose turn it is gets up to 64, then the most urgent and among those the shortest
 // gets what it can use: a short prompt does not wait for a long one, and a long one goes on however many
@@ -88,6 +89,7 @@ class Scheduler {
 
  private:
   static constexpr double kGatherShare = 0.05;
+  static constexpr double kMostOfDecode = 1.5;  // a pass with prompt rows, in passes without
   static constexpr int64_t kTurnRows = 64;
   static constexpr int64_t kSharedRows = 128;
   static constexpr int64_t kFewRows = 16;
@@ -97,7 +99,8 @@ class Scheduler {
   int64_t prefill_take(const Session& session, int64_t room) const;
   int64_t shared_rows() const;
   int64_t prompt_room(size_t prompts, int64_t decode_rows) const;
-  int64_t rows_beside_decoders(int64_t decode_rows, bool decodes_now) const;
+  int64_t rows_beside_decoders(int64_t decode_rows) const;
+  int64_t rows_before_decoders(int64_t decoders) const;
   int64_t recent_decoders() const;
   void share_decode_rows(PassDecision* decision, int64_t* room) const;
   void share_prompt_rows(PassDecision* decision, int64_t decode_room) const;
@@ -116,6 +119,7 @@ class Scheduler {
   std::unordered_set<SessionId> expected_;  // of the last pass, still awaiting their token
   PassCost cost_;
   int64_t passes_ = 0;
+  int64_t passes_without_prompts_ = 0;  // since the last one with some
   double last_end_ms_ = 0;
   double last_duration_ms_ = 0;
   double few_rows_ms_ = 0;    // of the last pass with few rows; 0: not known

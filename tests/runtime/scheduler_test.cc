@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "engine/runtime/scheduler.h"
 
@@ -248,42 +249,55 @@ SchedulerLimits many(int64_t unit) {
   return {.max_sessions = 32, .max_waiting = 2, .chunk = 512, .decode_rows = 64, .unit = unit};
 }
 
-// However dear prompt rows are: while others decode, a pass takes at most 1.5 times as long as without them.
+// However dear prompt rows are: while others decode, passes take at most 1.5 times as long as without them.
 TEST(SchedulerCost, PromptRowsBesideDecodersAreCapped) {
   for (const double prompt_row : {0.001, 0.05, 0.3, 1.0, 4.0}) {
     for (const double prompt_base : {0.0, 5.0}) {
       const Machine machine{.prompt_base = prompt_base, .prompt_row = prompt_row};
-      Scheduler scheduler(many(1));
+      Scheduler scheduler(many(8));
       double now_ms = 0;
       for (SessionId id = 1; id <= 16; ++id) scheduler.open(id, 100, 0);
       for (SessionId id = 1; id <= 16; ++id) scheduler.step(id, 100, 0, 1);
       const double alone = decode_along(scheduler, machine, 1, 16, 10, &now_ms).back();
       EXPECT_DOUBLE_EQ(alone, 26);
       scheduler.open(100, 0, 2048);
-      const std::vector<double> took = decode_along(scheduler, machine, 1, 16, 2500, &now_ms);
-      EXPECT_LE(*std::max_element(took.begin(), took.end()), 1.5 * alone + prompt_row) << prompt_row;
-      EXPECT_EQ(scheduler.find(100)->prefill_rows, 0) << prompt_row << ": it goes on all the same";
+      std::vector<double> took;
+      while (scheduler.find(100)->prefill_rows > 0 && took.size() < 2000) {
+        took.push_back(decode_along(scheduler, machine, 1, 16, 1, &now_ms).back());
+      }
+      SCOPED_TRACE(std::to_string(prompt_row) + " a row, " + std::to_string(prompt_base));
+      EXPECT_LT(took.size(), 2000u) << "it goes on all the same";
+      const double mean = std::accumulate(took.begin(), took.end(), 0.0) / static_cast<double>(took.size());
+      EXPECT_LE(mean, 1.5 * alone * 1.02);
+      if (prompt_base + 8 * prompt_row > 0.5 * alone) continue;  // not even a unit keeps within the cap
+      const auto over =
+          std::count_if(took.begin(), took.end(), [&](double ms) { return ms > 1.5 * alone + 1e-6; });
+      EXPECT_LE(over, 1) << "but for one that tries what more rows cost";
+      EXPECT_LE(*std::max_element(took.begin(), took.end()), 2 * alone);
+      EXPECT_GE(mean, prompt_row < 0.1 ? alone : 1.15 * alone) << "what may be used is used";
     }
   }
 }
 
-// Where the state of a prompt can be left only at multiples of 64 positions, that many go on at least.
-TEST(SchedulerCost, AUnitIsTheLeastThatGoesOn) {
-  const Machine machine{.prompt_row = 4};
+// Where the state of a prompt can be left only at multiples of 64 positions, that many go by, but so rarely
+// that passes keep within the cap on average.
+TEST(SchedulerCost, AUnitThatIsTooMuchGoesByNowAndThen) {
+  const Machine machine{.prompt_row = 1};
   Scheduler scheduler(many(64));
   double now_ms = 0;
   for (SessionId id = 1; id <= 16; ++id) scheduler.open(id, 128, 0);
   for (SessionId id = 1; id <= 16; ++id) scheduler.step(id, 128, 0, 1);
   decode_along(scheduler, machine, 1, 16, 3, &now_ms);
   scheduler.open(100, 0, 640);
-  decode_along(scheduler, machine, 1, 16, 10, &now_ms);
-  EXPECT_EQ(scheduler.find(100)->prefill_rows, 0);
+  const std::vector<double> took = decode_along(scheduler, machine, 1, 16, 50, &now_ms);
+  EXPECT_EQ(scheduler.find(100)->prefill_rows, 0) << "64 ms each fifth pass of 26 ms";
+  EXPECT_EQ(std::count(took.begin(), took.end(), 26.0 + 64.0), 10);
 }
 
 // A pass that the system held up does not change what prompts may take.
 TEST(SchedulerCost, OneSlowPassIsNoMeasure) {
   const Machine machine{.prompt_row = 0.5};
-  Scheduler scheduler(many(1));
+  Scheduler scheduler(many(8));
   double now_ms = 0;
   for (SessionId id = 1; id <= 4; ++id) scheduler.open(id, 100, 0);
   for (SessionId id = 1; id <= 4; ++id) scheduler.step(id, 100, 0, 1);
@@ -304,8 +318,8 @@ TEST(SchedulerCost, OneSlowPassIsNoMeasure) {
 
 // A decoder that has not stepped yet when the next pass starts is still waited for: no whole chunk goes by.
 TEST(SchedulerCost, ALateDecoderFindsNoChunkBeforeIt) {
-  const Machine machine{};
-  Scheduler scheduler(many(1));
+  const Machine machine{.prompt_row = 0.5};
+  Scheduler scheduler(many(8));
   double now_ms = 0;
   scheduler.open(1, 100, 0);
   scheduler.step(1, 100, 0, 1);
