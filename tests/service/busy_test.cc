@@ -32,7 +32,7 @@ bool eventually(Condition condition, milliseconds limit = seconds(30)) {
 
 v1::GenerateRequest prompt_of(int tokens, int max_tokens) {
   v1::GenerateRequest request;
-  for (int i = 0; i < tokens; ++i) request.mutable_tokens()->add_ids(5 + i * 7 % 1000);
+  for (int i = 0; i < tokens; ++i) request.mutable_tokens()->add_ids(5 + i * 7 % 200);
   request.mutable_stopping()->set_max_tokens(max_tokens);
   request.mutable_stopping()->set_ignore_eos(true);
   return request;
