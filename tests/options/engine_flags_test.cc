@@ -74,6 +74,14 @@ TEST(EngineFlags, EachFlagReachesItsMember) {
   EXPECT_THAT(options.accept_unknown, ElementsAre("a", "b"));
 }
 
+TEST(EngineFlags, LimitsOfTheQueue) {
+  const EngineOptions options =
+      parse({"--model", "m", "--max-queued", "0", "--max-queued-tokens", "200000"}).options;
+  EXPECT_EQ(options.max_queued, 0);
+  EXPECT_EQ(options.max_queued_tokens, 200000);
+  EXPECT_EQ(parse({"--model", "m"}).options.max_queued, -1);
+}
+
 TEST(EngineFlags, AutoIsAccepted) {
   const Parsed parsed = parse({"--model", "m", "--resident-layers", "auto", "--slots", "auto", "--host-share",
                                "auto", "--prefix-cache", "auto"});
@@ -109,6 +117,7 @@ INSTANTIATE_TEST_SUITE_P(
                     std::pair("--kv", "gpu"), std::pair("--kv-type", "q8"), std::pair("--vocab", "none"),
                     std::pair("--weights", "w2"), std::pair("--max-sessions", "0"),
                     std::pair("--max-sessions", "4294967297"), std::pair("--context", "0"),
+                    std::pair("--max-queued", "-1"), std::pair("--max-queued-tokens", "0"),
                     std::pair("--chunk", "x"), std::pair("--host-share", "1.5"),
                     std::pair("--host-share", "nan"), std::pair("--threads", "-3")));
 
