@@ -190,16 +190,18 @@ int64_t Scheduler::recent_decoders() const {
 }
 
 // A pass without prompt rows comes first where none was measured lately. Where not even a unit keeps within
-// the cap, one goes by so rarely that passes do on average.
+// the cap, parts go by so rarely that passes do on average.
 int64_t Scheduler::rows_beside_decoders(int64_t decode_rows) const {
   const std::optional<double> decode_ms = cost_.decode_ms(decode_rows);
   if (!decode_ms) return 0;
   const double most_ms = (kMostOfDecode - 1) * *decode_ms;
   const int64_t rows = cost_.rows_within(most_ms, limits_.unit, limits_.chunk);
   if (rows > 0) return rows;
-  const std::optional<double> unit_ms = cost_.added_ms(limits_.unit);
-  const bool is_due = !unit_ms || static_cast<double>(passes_without_prompts_ + 1) * most_ms >= *unit_ms;
-  return is_due ? limits_.unit : 0;
+  // As many as no more than double the pass, since a few cost nearly as much.
+  const int64_t part = std::max(cost_.rows_within(*decode_ms, limits_.unit, limits_.chunk), limits_.unit);
+  const std::optional<double> part_ms = cost_.added_ms(part);
+  const bool is_due = !part_ms || static_cast<double>(passes_without_prompts_ + 1) * most_ms >= *part_ms;
+  return is_due ? part : 0;
 }
 
 // Decoders that are expected and have not stepped yet: no more than beside them, but at least a unit, since

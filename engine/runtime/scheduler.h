@@ -47,7 +47,7 @@ struct PassDecision {
 //
 // A prompt that is alone gets a chunk. Where sessions decode, or have just done so and will step again,
 // prompts get as many rows as keep the pass within 1.5 of the same pass without them, as measured (PassCost).
-// Where not even a unit does, one goes by now and then, so that passes keep within it on average. Prompts
+// Where not even a unit does, parts go by now and then, so that passes keep within it on average. Prompts
 // among themselves get few rows, so that a short one need not wait for a whole chunk of a long one:
 // kSharedRows, or as many as take no longer than a pass of few rows (where weights are streamed, a chunk
 // costs little more than a row).

@@ -294,6 +294,21 @@ TEST(SchedulerCost, AUnitThatIsTooMuchGoesByNowAndThen) {
   EXPECT_EQ(std::count(took.begin(), took.end(), 26.0 + 64.0), 10);
 }
 
+// What all rows of a prompt have in common may cost as much as the rows: then parts are larger and rarer.
+TEST(SchedulerCost, DearPartsAreLargeAndRare) {
+  const Machine machine{.prompt_base = 20, .prompt_row = 0.1};
+  Scheduler scheduler(many(8));
+  double now_ms = 0;
+  for (SessionId id = 1; id <= 16; ++id) scheduler.open(id, 100, 0);
+  for (SessionId id = 1; id <= 16; ++id) scheduler.step(id, 100, 0, 1);
+  const double alone = decode_along(scheduler, machine, 1, 16, 10, &now_ms).back();
+  scheduler.open(100, 0, 2048);
+  const std::vector<double> took = decode_along(scheduler, machine, 1, 16, 120, &now_ms);
+  EXPECT_EQ(scheduler.find(100)->prefill_rows, 0);
+  EXPECT_LE(*std::max_element(took.begin(), took.end()), 2 * alone);
+  EXPECT_LE(std::accumulate(took.begin(), took.end(), 0.0) / 120, 1.5 * alone);
+}
+
 // A pass that the system held up does not change what prompts may take.
 TEST(SchedulerCost, OneSlowPassIsNoMeasure) {
   const Machine machine{.prompt_row = 0.5};
