@@ -72,8 +72,8 @@ class Server {
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(-1);
     // A connection carries a bounded number of calls.
-    for (int i = 0; i < kConnections; ++i) {
-      arguments.SetInt("ete.load.connection", i);
+    for (size_t i = 0; i < kConnections; ++i) {
+      arguments.SetInt("ete.load.connection", static_cast<int>(i));
       stubs_.push_back(v1::Generation::NewStub(grpc::CreateCustomChannel(
           service::parse_address(address).grpc_target(), grpc::InsecureChannelCredentials(), arguments)));
     }
