@@ -26,7 +26,8 @@ std::string with_flag(const std::string& message, const std::string& prompt_name
                                                        {"tokens.ids", "--tokens"},
                                                        {"grammar.gbnf", "--grammar"},
                                                        {"grammar.json_schema", "--json-schema"},
-                                                       {"stopping.min_tokens", "--min-tokens"}};
+                                                       {"stopping.min_tokens", "--min-tokens"},
+                                                       {"draft_tokens", "--draft-tokens"}};
   for (const auto& [name, flag] : names) {
     if (message.rfind(name + ":", 0) == 0 || message.rfind(name + "[", 0) == 0) {
       return flag + message.substr(name.size());

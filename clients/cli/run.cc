@@ -37,6 +37,8 @@ Json document(const Generated& generated, const std::string& plan_json) {
             {"prefill_tokens_per_second", timings.prefill_tokens_per_second()},
             {"decode_tokens_per_second", timings.decode_tokens_per_second()},
             {"full_rows_fetched", timings.full_rows_fetched()},
+            {"drafted_tokens", timings.drafted_tokens()},
+            {"accepted_draft_tokens", timings.accepted_draft_tokens()},
             {"reused_tokens", generated.finish.reused_tokens()}}},
           {"plan", Json::parse(plan_json)}};
 }

@@ -235,6 +235,10 @@ void add_run_flags(CLI::App& command, RunOptions& options) {
                    "PROMPT is what a user says: the model's chat template makes the prompt of it");
   add_generation_flags(command, options, kDefaultMaxTokens);
   add_grammar_flags(command, options);
+  add_count(command, "--draft-tokens",
+            "tokens to guess a step, 0 to 63, from what prompt and text said before; the text is the same "
+            "[as many as pay]",
+            [&options](int32_t value) { options.draft_tokens = value; });
   add_engine_flags(command, options.engine);
 }
 
@@ -266,6 +270,7 @@ v1::GenerateRequest make_request(const CLI::App& command, const RunOptions& opti
   }
   *request.mutable_sampling() = options.sampling;
   *request.mutable_stopping() = options.stopping;
+  if (options.draft_tokens) request.set_draft_tokens(*options.draft_tokens);
   const bool has_grammar = command.count("--grammar") != 0;
   const bool has_schema = command.count("--json-schema") != 0;
   if (has_grammar && has_schema) throw UsageError("--grammar and --json-schema cannot both be given");

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,8 @@ struct RunOptions : GenerationOptions {
   std::string session;      // a file; empty: none
   std::string grammar;      // a file of GBNF; empty: none
   std::string json_schema;  // likewise
-  bool chat = false;        // PROMPT is a user's turn
+  std::optional<int32_t> draft_tokens;
+  bool chat = false;  // PROMPT is a user's turn
   bool json = false;
 };
 

@@ -52,7 +52,8 @@ Generation::Generation(std::shared_ptr<const ServedModel> model, GenerationReque
       constraint_(model_, request_.rules, ending_ids(*model_, request_)),
       sampler_(request_.sampling, model_->vocab_size, request_.prompt_ids, request_.logprobs),
       matcher_(request_.stops),
-      decoder_(*model_->tokenizer, true) {
+      decoder_(*model_->tokenizer, true),
+      pace_(request_.draft_tokens) {
   const int64_t room = model_->context - static_cast<int64_t>(request_.prompt_ids.size());
   budget_ = std::min(request_.max_tokens.value_or(room), room);
   // The output continues the prompt's text: whether its first space belongs to it depends on what stands
@@ -61,6 +62,7 @@ Generation::Generation(std::shared_ptr<const ServedModel> model, GenerationReque
   // A grammar reads the ids' own bytes.
   if (constraint_.has_grammar()) decoder_.begin_text();
   sampler_.allow(constraint_.allowed());
+  if (request_.draft_tokens != 0 && sampler_.asks_alike()) lookup_.emplace(request_.prompt_ids);
 }
 
 std::vector<int32_t> Generation::ending_ids(const ServedModel& model, const GenerationRequest& request) {
@@ -155,24 +157,41 @@ void Generation::handle_step(const v1::StepResult& result) {
     done.set_reason(request_.max_tokens == 0 ? v1::FINISH_REASON_LENGTH : v1::FINISH_REASON_CONTEXT_FULL);
     return finish(std::move(done));
   }
-  if (result.rows_size() != 1 || result.length() != prompt + generated_) {
-    throw FrontError(FrontErrorCode::internal,
-                     "the worker answered a step with " + std::to_string(result.rows_size()) +
-                         " rows at length " + std::to_string(result.length()) +
-                         ", expected 1 row at length " + std::to_string(prompt + generated_));
+  const auto drafts = static_cast<int64_t>(drafts_.size());
+  if (result.rows_size() != 1 + drafts || result.length() != prompt + generated_ + drafts) {
+    throw FrontError(FrontErrorCode::internal, "the worker answered a step with " +
+                                                   std::to_string(result.rows_size()) + " rows at length " +
+                                                   std::to_string(result.length()) + ", expected " +
+                                                   std::to_string(1 + drafts) + " at length " +
+                                                   std::to_string(prompt + generated_ + drafts));
   }
-  const v1::LogitsRow& row = result.rows(0);
-  if (sampler_.query().full_row) return handle_row(row.full_row());
-  const PartialLogits logits{span_of(row.top_ids()), span_of(row.top_logits()), span_of(row.extra_logits()),
-                             row.logsumexp()};
-  if (const std::optional<Sampled> sampled = sampler_.draw(logits)) return take(*sampled);
-  v1::SessionRequest fetch;
-  fetch.mutable_fetch_row()->set_position(result.position());
-  session_.send(std::move(fetch));
+  result_ = result;
+  step_ms_ = milliseconds(Clock::now() - stepped_);
+  row_ = 0;
+  draw_rows();
+}
+
+// From the last step's rows, for as long as what was drawn is what was guessed.
+void Generation::draw_rows() {
+  while (true) {
+    const std::optional<Sampled> sampled = draw(result_.rows(static_cast<int>(row_)));
+    if (!sampled) {
+      v1::SessionRequest fetch;
+      fetch.mutable_fetch_row()->set_position(result_.position() + static_cast<int64_t>(row_));
+      return session_.send(std::move(fetch));
+    }
+    if (!take(*sampled)) return;
+  }
+}
+
+std::optional<Sampled> Generation::draw(const v1::LogitsRow& row) {
+  if (sampler_.query().full_row) return sampler_.draw_full(floats_of(row.full_row()));
+  return sampler_.draw(
+      {span_of(row.top_ids()), span_of(row.top_logits()), span_of(row.extra_logits()), row.logsumexp()});
 }
 
 void Generation::handle_row(const std::string& little_endian) {
-  take(sampler_.draw_full(floats_of(little_endian)));
+  if (take(sampler_.draw_full(floats_of(little_endian)))) draw_rows();
 }
 
 bool Generation::ends(int32_t id) const {
@@ -199,7 +218,8 @@ std::string Generation::last_text() {
   return text;
 }
 
-void Generation::take(const Sampled& sampled) {
+// Whether the next draw is from the next row.
+bool Generation::take(const Sampled& sampled) {
   last_token_ = Clock::now();
   if (generated_ == 0) first_token_ = last_token_;
   ++generated_;
@@ -228,14 +248,32 @@ void Generation::take(const Sampled& sampled) {
     done.set_stop(request_.stops[*matcher_.matched()]);
   }
   emit(std::move(text), sampled);
-  if (done.reason() != v1::FINISH_REASON_UNSPECIFIED) return finish(std::move(done));
-  sampler_.accept(sampled.id);
+  if (done.reason() != v1::FINISH_REASON_UNSPECIFIED) {
+    finish(std::move(done));
+    return false;
+  }
+  return goes_on(sampled.id);
+}
+
+// After an id that does not end the text: true when its draft was right, and its row is here.
+bool Generation::goes_on(int32_t id) {
+  const bool guessed = row_ < drafts_.size() && drafts_[row_] == id;
+  sampler_.accept(id, guessed);
+  if (lookup_) lookup_->accept(id);
+  if (guessed) {
+    ++row_;
+    ++accepted_drafts_;
+    return true;
+  }
+  const bool was_prompt = generated_ == 1;
+  if (!was_prompt) pace_.note(static_cast<int>(drafts_.size()), static_cast<int>(row_), step_ms_);
   sampler_.allow(constraint_.allowed());
   if (sink_.wants_more()) {
     step();
   } else {
     paused_ = true;
   }
+  return false;
 }
 
 void Generation::emit(std::string text, const Sampled& sampled) {
@@ -259,8 +297,19 @@ void Generation::step() {
   v1::Step* step = message.mutable_step();
   step->set_position(static_cast<int64_t>(request_.prompt_ids.size()) + generated_ - 1);
   step->add_ids(last_id_);
+  drafts_ = next_drafts();
+  step->mutable_ids()->Add(drafts_.begin(), drafts_.end());
+  step->set_n_draft(static_cast<int32_t>(drafts_.size()));
+  drafted_ += static_cast<int64_t>(drafts_.size());
   fill_wanted(step->mutable_wanted());
+  stepped_ = Clock::now();
   session_.send(std::move(message));
+}
+
+// What one step yields may fill the budget, never more.
+std::vector<int32_t> Generation::next_drafts() const {
+  const int64_t most = std::min<int64_t>(pace_.drafts(), budget_ - generated_ - 1);
+  return lookup_ && most > 0 ? lookup_->guess(static_cast<size_t>(most)) : std::vector<int32_t>();
 }
 
 v1::GenerationTimings Generation::timings() const {
@@ -272,6 +321,8 @@ v1::GenerationTimings Generation::timings() const {
   timings.set_prefill_tokens_per_second(per_second(computed, timings.prefill_ms()));
   timings.set_decode_tokens_per_second(per_second(generated_ - 1, timings.decode_ms()));
   timings.set_full_rows_fetched(rows_fetched_);
+  timings.set_drafted_tokens(drafted_);
+  timings.set_accepted_draft_tokens(accepted_drafts_);
   return timings;
 }
 

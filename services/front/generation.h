@@ -9,7 +9,9 @@
 
 #include "ete/v1/engine.pb.h"
 #include "ete/v1/generation.pb.h"
+#include "services/front/draft_pace.h"
 #include "services/front/engine_session.h"
+#include "services/front/prompt_lookup.h"
 #include "services/front/sampler.h"
 #include "services/front/served_model.h"
 #include "services/front/stop_matcher.h"
@@ -31,6 +33,7 @@ struct GenerationRequest {
   std::vector<int32_t> stop_token_ids;  // end the generation also when ignore_eos is set
   bool ignore_eos = false;              // go on after the model's end-of-generation ids
   OutputRules rules;
+  std::optional<int32_t> draft_tokens;  // ids to guess a step; absent: as many as pay
 };
 
 // One request from prompt to last token: a state machine that is told of events and never waits. The text
@@ -74,8 +77,12 @@ class Generation {
   void handle(const v1::SessionReply& reply);
   void handle_step(const v1::StepResult& result);
   void handle_row(const std::string& little_endian);
-  void take(const Sampled& sampled);
+  void draw_rows();
+  std::optional<Sampled> draw(const v1::LogitsRow& row);
+  bool take(const Sampled& sampled);
+  bool goes_on(int32_t id);
   void step();
+  std::vector<int32_t> next_drafts() const;
   void fill_wanted(v1::Wanted* wanted) const;
   static std::vector<int32_t> ending_ids(const ServedModel& model, const GenerationRequest& request);
   bool ends(int32_t id) const;
@@ -103,8 +110,17 @@ class Generation {
   int64_t reused_ = 0;
   int64_t rows_fetched_ = 0;
   int32_t last_id_ = 0;
+  std::optional<PromptLookup> lookup_;  // none: nothing is guessed
+  DraftPace pace_;
+  std::vector<int32_t> drafts_;  // of the step under way
+  v1::StepResult result_;        // the last one: a row for the step's id and one for each draft
+  size_t row_ = 0;               // of them, whose turn it is
+  int64_t drafted_ = 0;
+  int64_t accepted_drafts_ = 0;
   double queued_ms_ = 0;
   Clock::time_point started_, first_token_, last_token_;
+  Clock::time_point stepped_;
+  double step_ms_ = 0;  // from the last step to its answer
 };
 
 }  // namespace ete::front

@@ -153,7 +153,13 @@ void Sampler::refresh_query() {
   query_.extra_ids = adjuster_.affected_ids();
 }
 
-void Sampler::accept(int32_t id) {
+bool Sampler::asks_alike() const {
+  const bool penalised = params_.repetition_penalty != 1 || params_.presence_penalty != 0 ||
+                         params_.frequency_penalty != 0 || params_.dry.multiplier > 0;
+  return !penalised && !chain_ && allowed_ == nullptr;
+}
+
+void Sampler::accept(int32_t id, bool same_query) {
   const bool bounded = params_.temperature == 0 || params_.top_k > 0;
   if (fetched_) {
     adaptive_k_ = std::min(most_, 2 * std::max(query_.top_k, 1));
@@ -165,7 +171,7 @@ void Sampler::accept(int32_t id) {
   adjuster_.add_output(id);
   guard_.accept(id);
   if (chain_) chain_->accept();
-  refresh_query();
+  if (!same_query) refresh_query();
 }
 
 double Sampler::weight(double value, double best) const {

@@ -91,8 +91,11 @@ class Sampler {
   // row: [vocab_size] raw logits.
   Sampled draw_full(std::span<const float> row);
 
-  // The id that now stands at this place of the output; the next draw follows it.
-  void accept(int32_t id);
+  // The id that now stands at this place of the output; the next draw follows it. same_query: from a row that
+  // the same query asked for, which only samplers that ask alike at every step can tell.
+  void accept(int32_t id, bool same_query = false);
+  // Whether what to ask for depends on no id that was drawn before, but for how many of the best ids.
+  bool asks_alike() const;
 
  private:
   using Candidate = SamplingChain::Candidate;

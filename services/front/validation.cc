@@ -25,6 +25,7 @@ constexpr size_t kMostBreakerBytes = 64;
 constexpr float kMostPenalty = 2.0f;
 constexpr int32_t kBestPriority = -10;
 constexpr int32_t kLastPriority = 10;
+constexpr int32_t kMostDrafts = 63;
 
 [[noreturn]] void refuse(const std::string& field, const std::string& value, const std::string& accepted) {
   throw FrontError(FrontErrorCode::invalid_argument,
@@ -324,6 +325,13 @@ GenerationRequest validate(const v1::GenerateRequest& request, const ServedModel
            "a number in [" + std::to_string(kBestPriority) + ", " + std::to_string(kLastPriority) + "]");
   }
   out.priority = request.priority();
+  if (request.has_draft_tokens()) {
+    out.draft_tokens = request.draft_tokens();
+    if (*out.draft_tokens < 0 || *out.draft_tokens > kMostDrafts) {
+      refuse("draft_tokens", std::to_string(*out.draft_tokens),
+             "a number in [0, " + std::to_string(kMostDrafts) + "]");
+    }
+  }
   switch (request.prompt_case()) {
     case v1::GenerateRequest::PROMPT_NOT_SET:
       refuse("prompt", "nothing", "text or tokens");

@@ -67,15 +67,23 @@ struct ToySession {
   std::vector<int32_t> ids;
 
   v1::StepResult take(const google::protobuf::RepeatedField<int32_t>& more, int64_t position,
-                      const v1::Wanted& wanted) {
+                      const v1::Wanted& wanted, int32_t n_draft = 0) {
     ids.resize(static_cast<size_t>(position));
     ids.insert(ids.end(), more.begin(), more.end());
     v1::StepResult result;
-    result.set_position(static_cast<int64_t>(ids.size()) - 1);
+    result.set_position(static_cast<int64_t>(ids.size()) - 1 - n_draft);
     result.set_length(static_cast<int64_t>(ids.size()));
     result.mutable_timings()->set_queued_ms(0.25);
-    if (wanted.rows() != v1::Wanted::NONE) ToyModel::answer(model.row(ids), wanted, result.add_rows());
+    if (wanted.rows() == v1::Wanted::NONE) return result;
+    for (int64_t at = result.position(); at < result.length(); ++at) {
+      ToyModel::answer(row_at(at), wanted, result.add_rows());
+    }
     return result;
+  }
+
+  // What follows that position.
+  std::vector<float> row_at(int64_t position) const {
+    return model.row({ids.begin(), ids.begin() + position + 1});
   }
 
   v1::SessionReply reply_to(const v1::SessionRequest& request) {
@@ -84,11 +92,11 @@ struct ToySession {
       *reply.mutable_step_result() = take(request.open().prompt_ids(), 0, request.open().wanted());
       reply.mutable_step_result()->set_reused_tokens(request.open().cache_salt() == "reuse" ? 1 : 0);
     } else if (request.has_step()) {
-      *reply.mutable_step_result() =
-          take(request.step().ids(), request.step().position(), request.step().wanted());
+      *reply.mutable_step_result() = take(request.step().ids(), request.step().position(),
+                                          request.step().wanted(), request.step().n_draft());
     } else {
       reply.mutable_full_row()->set_position(request.fetch_row().position());
-      reply.mutable_full_row()->set_logits(ToyModel::bytes_of(model.row(ids)));
+      reply.mutable_full_row()->set_logits(ToyModel::bytes_of(row_at(request.fetch_row().position())));
     }
     return reply;
   }

@@ -140,6 +140,9 @@ void read_common(JsonFields& fields, OpenAiRequest& request) {
   if (const auto priority = fields.integer("priority", kInt32Min, kInt32Max)) {
     settings.set_priority(static_cast<int32_t>(*priority));
   }
+  if (const auto drafts = fields.integer("draft_tokens", kInt32Min, kInt32Max)) {
+    settings.set_draft_tokens(static_cast<int32_t>(*drafts));
+  }
   if (auto salt = fields.string("cache_salt")) settings.set_cache_salt(std::move(*salt));
   for (const char* name : {"user", "metadata", "store", "service_tier", "safety_identifier",
                            "prompt_cache_key", "prompt_cache_retention"}) {
