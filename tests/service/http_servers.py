@@ -87,6 +87,20 @@ class Servers:
         assert lines[-1] == "data: [DONE]", lines[-1]
         return [json.loads(line.removeprefix("data: ")) for line in lines[:-1]]
 
+    def typed_events(self, path, body):
+        """Of a stream whose events say what they are, and that none follows."""
+        status, text, response = self.ask("POST", path, {**body, "stream": True})
+        assert status == 200, text
+        assert response.headers["Content-Type"].startswith("text/event-stream")
+        events = []
+        for block in text.decode().split("\n\n"):
+            if not block or block.startswith(":"):
+                continue
+            name, data = block.split("\n", 1)
+            events.append(json.loads(data.removeprefix("data: ")))
+            assert name == "event: " + events[-1]["type"], block
+        return events
+
     def front_memory(self):
         """Bytes that the front occupies."""
         pages = int(pathlib.Path(f"/proc/{self.front.pid}/statm").read_text().split()[1])

@@ -291,6 +291,98 @@ class Tools(HttpTest):
         self.post(self.PATH, **CHAT, tools=odd)
 
 
+class Responses(HttpTest):
+    PATH = "/v1/responses"
+
+    def text_of(self, response):
+        return "".join(part["text"] for item in response["output"] for part in item.get("content", []))
+
+    def test_says_what_a_chat_completion_says(self):
+        chat = self.post("/v1/chat/completions", messages=[{"role": "system", "content": "be brief"}, *CHAT["messages"]],
+                         seed=7, max_tokens=12)  # fmt: skip
+        body = {"input": "hello", "instructions": "be brief", "seed": 7, "max_output_tokens": 12}
+        whole = self.post(self.PATH, **body, metadata={"k": "v"})
+        self.assertEqual(self.text_of(whole), chat["choices"][0]["message"]["content"])
+        self.assertEqual((whole["object"], whole["id"][:5], whole["status"]), ("response", "resp_", "incomplete"))
+        self.assertEqual(whole["incomplete_details"], {"reason": "max_output_tokens"})
+        self.assertEqual((whole["instructions"], whole["metadata"], whole["store"]), ("be brief", {"k": "v"}, False))
+        usage = whole["usage"]
+        self.assertEqual((usage["input_tokens"], usage["output_tokens"]), (chat["usage"]["prompt_tokens"], 12))
+        self.assertEqual(usage["total_tokens"], chat["usage"]["total_tokens"])
+        parts = [{"type": "input_text", "text": "hello"}]
+        items = [{"role": "developer", "content": "be brief"}, {"type": "message", "role": "user", "content": parts}]
+        again = self.post(self.PATH, input=items, seed=7, max_output_tokens=12)
+        self.assertEqual(self.text_of(again), self.text_of(whole))
+
+    def test_events(self):
+        body = {"input": "hello", "seed": 7, "grammar": 'root ::= "abc" [d-f]{5}'}
+        whole = self.post(self.PATH, **body)
+        self.assertEqual((whole["status"], whole["incomplete_details"]), ("completed", None))
+        events = self.servers.typed_events(self.PATH, body)
+        self.assertEqual([event["sequence_number"] for event in events], list(range(len(events))))
+        kinds = [event["type"].removeprefix("response.") for event in events]
+        deltas = kinds.count("output_text.delta")
+        self.assertEqual(deltas, 8)
+        self.assertEqual(
+            kinds,
+            ["created", "in_progress", "output_item.added", "content_part.added", *["output_text.delta"] * deltas,
+             "output_text.done", "content_part.done", "output_item.done", "completed"],
+        )  # fmt: skip
+        text = "".join(event["delta"] for event in events if event["type"] == "response.output_text.delta")
+        self.assertEqual((text, self.text_of(events[-1]["response"])), (self.text_of(whole),) * 2)
+        item = events[-2]["item"]
+        self.assertEqual(events[-1]["response"]["output"], [item])
+        self.assertEqual({event["item_id"] for event in events if "item_id" in event}, {item["id"]})
+        self.assertEqual(events[0]["response"]["status"], "in_progress")
+
+    def test_json_of_a_schema(self):
+        form = {"format": {"type": "json_schema", "name": "pet", "schema": SCHEMA, "strict": True}}
+        value = json.loads(self.text_of(self.post(self.PATH, input="hello", text=form, seed=3)))
+        self.assertEqual(list(value), ["name", "kind", "ages"])
+
+    def test_calls_of_functions(self):
+        tools = [{"type": "function", **tool["function"]} for tool in Tools.TOOLS]
+        body = {"input": "hello", "tools": tools, "tool_choice": {"type": "function", "name": "count"}, "seed": 3}
+        whole = self.post(self.PATH, **body)
+        (call,) = whole["output"]
+        self.assertEqual((call["type"], call["name"], call["status"]), ("function_call", "count", "completed"))
+        self.assertTrue(5 <= json.loads(call["arguments"])["n"] <= 23)
+        self.assertEqual(whole["tools"], tools)
+        events = self.servers.typed_events(self.PATH, body)
+        self.assertEqual(
+            [event["type"].removeprefix("response.") for event in events],
+            ["created", "in_progress", "output_item.added", "function_call_arguments.delta",
+             "function_call_arguments.done", "output_item.done", "completed"],
+        )  # fmt: skip
+        self.assertEqual(events[3]["delta"], call["arguments"])
+        result = {"type": "function_call_output", "call_id": call["call_id"], "output": "7"}
+        answer = self.post(self.PATH, input=[{"role": "user", "content": "hello"}, call, result], max_output_tokens=4)
+        self.assertEqual(len(self.text_of(answer)), 4)
+
+    def test_refusals(self):
+        image = [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]
+        for param, more in (
+            ("input", {}),
+            ("input", {"input": []}),
+            ("input[0].content[0].type", {"input": image}),
+            ("input[1].role", {"input": [{"role": "user", "content": "x"}, {"role": "cook", "content": "x"}]}),
+            ("input[0].role", {"input": [{"role": "cook", "content": "x"}], "instructions": "y"}),
+            ("input[0].type", {"input": [{"type": "file_search_call"}]}),
+            ("input[0].arguments", {"input": [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "["}]}),
+            ("previous_response_id", {"input": "x", "previous_response_id": "resp_1"}),
+            ("background", {"input": "x", "background": True}),
+            ("tools[0].name", {"input": "x", "tools": [{"type": "function", "name": "a b"}]}),
+            ("tools[0].type", {"input": "x", "tools": [{"type": "web_search"}]}),
+            ("text.format.type", {"input": "x", "text": {"format": {"type": "xml"}}}),
+            ("text.format.schema", {"input": "x", "text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": "odd"}}}}),
+            ("max_output_tokens", {"input": "x", "max_output_tokens": -1}),
+            ("truncation", {"input": "x", "truncation": "auto"}),
+            ("n", {"input": "x", "n": 2}),
+            ("messages", {"input": "x", "messages": []}),
+        ):
+            self.refused(self.PATH, 400, param, **more)
+
+
 class Thoughts(unittest.TestCase):
     def replies(self, template, grammar, **more):
         servers = Servers(FRONT, TOY_WORKER, template=template)
@@ -300,6 +392,14 @@ class Thoughts(unittest.TestCase):
             self.assertEqual(status, 200, whole)
             deltas = [event["choices"][0]["delta"] for event in servers.events("/v1/chat/completions", body)]
             message = whole["choices"][0]["message"]
+            asked = {"input": "hello", "seed": 7, "max_output_tokens": body["max_tokens"], "grammar": grammar}
+            status, response = servers.post("/v1/responses", asked)
+            texts = {item["type"]: item["content"][0]["text"] for item in response["output"]}
+            self.assertEqual(texts.get("message", ""), message["content"])
+            self.assertEqual(texts.get("reasoning", ""), message.get("reasoning_content", ""))
+            self.assertEqual(response["usage"]["output_tokens_details"]["reasoning_tokens"], len(texts.get("reasoning", "")))
+            self.assertEqual(servers.typed_events("/v1/responses", asked)[-1]["response"]["output"][0]["content"],
+                             response["output"][0]["content"])  # fmt: skip
             for name in ("content", "reasoning_content"):
                 self.assertEqual("".join(delta.get(name, "") for delta in deltas), message.get(name, ""))
             return message

@@ -111,6 +111,21 @@ class OpenAiPackage(unittest.TestCase):
         stream = self.client.completions.create(model="toy", prompt="hello", max_tokens=5, stream=True)
         self.assertEqual(len("".join(chunk.choices[0].text for chunk in stream)), 5)
 
+    def test_responses(self):
+        ask = {"model": "toy", "input": "hello", "instructions": "s", "max_output_tokens": 9, "extra_body": {"seed": 7}}
+        whole = self.client.responses.create(**ask)
+        self.assertEqual((len(whole.output_text), whole.status, whole.usage.output_tokens), (9, "incomplete", 9))
+        with self.client.responses.stream(**ask) as stream:
+            deltas = [event.delta for event in stream if event.type == "response.output_text.delta"]
+            final = stream.get_final_response()
+        self.assertEqual(("".join(deltas), final.output_text), (whole.output_text,) * 2)
+        tool = {"type": "function", "name": "now", "parameters": {"type": "object", "properties": {}}}
+        reply = self.client.responses.create(model="toy", input="x", tools=[tool], tool_choice="required")
+        self.assertEqual((reply.output[0].type, reply.output[0].name), ("function_call", "now"))
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.client.responses.create(model="toy", input="x", previous_response_id="resp_1")
+        self.assertEqual(caught.exception.param, "previous_response_id")
+
     def test_errors_are_the_package_s_own(self):
         with self.assertRaises(openai.BadRequestError) as caught:
             self.chat(temperature=-1)

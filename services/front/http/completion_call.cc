@@ -120,7 +120,7 @@ void CompletionCall::read_style(const std::string& prompt) {
 }
 
 void CompletionCall::begin_choices() {
-  reply_ = make_reply_(model_, request_.include_usage, style_);
+  reply_ = make_reply_(model_, request_, style_);
   if (request_.prompts.empty()) request_.prompts.emplace_back().set_text("");
   const int count = static_cast<int>(request_.prompts.size()) * request_.n;
   outcomes_.resize(static_cast<size_t>(count));

@@ -26,7 +26,7 @@ class CompletionCall final : public HttpExchange::Events,
                              public std::enable_shared_from_this<CompletionCall> {
  public:
   using MakeReply = std::unique_ptr<OpenAiReply> (*)(std::shared_ptr<const ServedModel> model,
-                                                     bool include_usage, const ReplyStyle& style);
+                                                     const OpenAiRequest& request, const ReplyStyle& style);
 
   static void start(const OpenAiHost& host, const std::shared_ptr<HttpExchange>& exchange,
                     OpenAiRequest request, MakeReply make_reply);

@@ -254,14 +254,15 @@ class ChatReply final : public CompletionReply {
 }  // namespace
 
 std::unique_ptr<OpenAiReply> make_completion_reply(std::shared_ptr<const ServedModel> model,
-                                                   bool include_usage, const ReplyStyle& /*style*/) {
-  return std::make_unique<TextReply>(std::move(model), include_usage, "cmpl-" + service::random_id());
+                                                   const OpenAiRequest& request,
+                                                   const ReplyStyle& /*style*/) {
+  return std::make_unique<TextReply>(std::move(model), request.include_usage, "cmpl-" + service::random_id());
 }
 
-std::unique_ptr<OpenAiReply> make_chat_reply(std::shared_ptr<const ServedModel> model, bool include_usage,
-                                             const ReplyStyle& style) {
-  return std::make_unique<ChatReply>(std::move(model), include_usage, "chatcmpl-" + service::random_id(),
-                                     style);
+std::unique_ptr<OpenAiReply> make_chat_reply(std::shared_ptr<const ServedModel> model,
+                                             const OpenAiRequest& request, const ReplyStyle& style) {
+  return std::make_unique<ChatReply>(std::move(model), request.include_usage,
+                                     "chatcmpl-" + service::random_id(), style);
 }
 
 int64_t unix_time() {

@@ -8,6 +8,7 @@
 #include "ete/v1/generation.pb.h"
 #include "services/front/chat/reply_parser.h"
 #include "services/front/http/json_fields.h"
+#include "services/front/http/openai_request.h"
 #include "services/front/served_model.h"
 
 namespace ete::front {
@@ -44,11 +45,10 @@ class OpenAiReply {
   virtual std::string whole(const std::vector<ChoiceOutcome>& choices, const TokenUsage& usage) = 0;
 };
 
-// include_usage: as stream_options has it.
 std::unique_ptr<OpenAiReply> make_completion_reply(std::shared_ptr<const ServedModel> model,
-                                                   bool include_usage, const ReplyStyle& style);
-std::unique_ptr<OpenAiReply> make_chat_reply(std::shared_ptr<const ServedModel> model, bool include_usage,
-                                             const ReplyStyle& style);
+                                                   const OpenAiRequest& request, const ReplyStyle& style);
+std::unique_ptr<OpenAiReply> make_chat_reply(std::shared_ptr<const ServedModel> model,
+                                             const OpenAiRequest& request, const ReplyStyle& style);
 
 // Seconds since 1970.
 int64_t unix_time();

@@ -128,7 +128,8 @@ void read_streaming(JsonFields& fields, OpenAiRequest& request) {
   values.refuse_others();
 }
 
-// What both kinds of completion have.
+}  // namespace
+
 void read_common(JsonFields& fields, OpenAiRequest& request) {
   v1::GenerateRequest& settings = request.settings;
   if (auto model = fields.string("model")) settings.set_model(std::move(*model));
@@ -149,6 +150,17 @@ void read_common(JsonFields& fields, OpenAiRequest& request) {
     fields.ignore(name);
   }
 }
+
+void refuse_two_rules(OpenAiRequest& request, const std::string& rules) {
+  if (request.chat->tools.forced.is_null()) return;
+  if (request.settings.has_grammar()) {
+    refuse_field("tool_choice", "a call that has to be made, beside " + rules + " or grammar",
+                 "none or auto");
+  }
+  request.names.schema = "tools";
+}
+
+namespace {
 
 void read_prompts(JsonFields& fields, OpenAiRequest& request) {
   const RequestJson* prompt = fields.find("prompt");
@@ -242,13 +254,7 @@ OpenAiRequest parse_chat_completion(const std::string& body) {
     fields.unsupported(name);
   }
   fields.unsupported("reasoning_effort", "chat_template_kwargs reach the model's template");
-  if (!request.chat->tools.forced.is_null()) {
-    if (request.settings.has_grammar()) {
-      refuse_field("tool_choice", "a call that has to be made, beside response_format or grammar",
-                   "none or auto");
-    }
-    request.names.schema = "tools";
-  }
+  refuse_two_rules(request, "response_format");
   if (const RequestJson* modalities = fields.find("modalities");
       modalities != nullptr && *modalities != RequestJson::array({"text"})) {
     fields.unsupported("modalities", "expected [\"text\"]");

@@ -30,6 +30,7 @@ struct OpenAiRequest {
   bool stream = false;
   bool include_usage = false;
   FieldNames names;
+  RequestJson echo;  // what a response repeats of it, where one does
 
   // The choice's own message: choice i of each prompt draws with the seed that was given plus i.
   v1::GenerateRequest choice(const v1::GenerateRequest& prompt, int index) const;
@@ -41,5 +42,11 @@ OpenAiRequest parse_chat_completion(const std::string& body);  // POST /v1/chat/
 
 // messages, and whatever else a template is given, for other requests that hold them.
 ChatPrompt read_chat(JsonFields& fields);
+
+// What all of them have: model, sampling, stopping, streaming.
+void read_common(JsonFields& fields, OpenAiRequest& request);
+
+// A call that has to be made leaves no room for rules of the output's own, which `rules` asked for.
+void refuse_two_rules(OpenAiRequest& request, const std::string& rules);
 
 }  // namespace ete::front

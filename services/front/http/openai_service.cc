@@ -7,6 +7,8 @@
 
 #include "services/common/safe_text.h"
 #include "services/front/http/openai_error.h"
+#include "services/front/http/responses_reply.h"
+#include "services/front/http/responses_request.h"
 #include "services/front/http/status_call.h"
 #include "services/front/http/token_calls.h"
 #include "services/front/page/page_reply.h"
@@ -105,9 +107,10 @@ void OpenAiService::answer(const std::shared_ptr<HttpExchange>& exchange) const 
 }
 
 void OpenAiService::dispatch(const std::shared_ptr<HttpExchange>& exchange) const {
-  static constexpr std::array<Route, 7> kRoutes = {{
+  static constexpr std::array<Route, 8> kRoutes = {{
       {"/v1/completions", "POST", &OpenAiService::complete},
       {"/v1/chat/completions", "POST", &OpenAiService::complete_chat},
+      {"/v1/responses", "POST", &OpenAiService::respond},
       {kModels, "GET", &OpenAiService::list_models},
       {"/tokenize", "POST", &OpenAiService::tokenize},
       {"/detokenize", "POST", &OpenAiService::detokenize},
@@ -139,6 +142,11 @@ void OpenAiService::complete(const std::shared_ptr<HttpExchange>& exchange) cons
 
 void OpenAiService::complete_chat(const std::shared_ptr<HttpExchange>& exchange) const {
   CompletionCall::start(host_, exchange, parse_chat_completion(exchange->request().body), &make_chat_reply);
+}
+
+void OpenAiService::respond(const std::shared_ptr<HttpExchange>& exchange) const {
+  CompletionCall::start(host_, exchange, parse_responses_request(exchange->request().body),
+                        &make_responses_reply);
 }
 
 void OpenAiService::list_models(const std::shared_ptr<HttpExchange>& exchange) const {

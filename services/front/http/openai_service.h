@@ -30,6 +30,7 @@ class OpenAiService {
 
   void complete(const std::shared_ptr<HttpExchange>& exchange) const;
   void complete_chat(const std::shared_ptr<HttpExchange>& exchange) const;
+  void respond(const std::shared_ptr<HttpExchange>& exchange) const;
   void list_models(const std::shared_ptr<HttpExchange>& exchange) const;
   void tokenize(const std::shared_ptr<HttpExchange>& exchange) const;
   void detokenize(const std::shared_ptr<HttpExchange>& exchange) const;

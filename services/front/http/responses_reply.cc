@@ -1,0 +1,203 @@
+#include "services/front/http/responses_reply.h"
+
+#include <utility>
+
+#include "services/common/process.h"
+
+namespace ete::front {
+namespace {
+
+using Json = RequestJson;
+
+class ResponsesReply final : public OpenAiReply {
+ public:
+  ResponsesReply(std::shared_ptr<const ServedModel> model, Json echo, const ReplyStyle& style)
+      : model_(std::move(model)),
+        echo_(std::move(echo)),
+        parser_(style.think, style.tools),
+        id_("resp_" + service::random_id()),
+        created_(unix_time()) {}
+
+  std::string begin(int /*choice*/) override {
+    const Json response = response_json("in_progress", nullptr);
+    return event("response.created", {{"response", response}}) +
+           event("response.in_progress", {{"response", response}});
+  }
+  std::string piece(int /*choice*/, const v1::Piece& piece) override {
+    return take(parser_.push(piece.text()));
+  }
+  std::string finish(int /*choice*/, v1::FinishReason reason) override {
+    reason_ = reason;
+    return take(parser_.finish()) + close();
+  }
+  std::string last(const TokenUsage& usage) override {
+    const char* status = is_cut() ? "incomplete" : "completed";
+    return event(std::string("response.") + status, {{"response", response_json(status, usage_json(usage))}});
+  }
+  std::string whole(const std::vector<ChoiceOutcome>& choices, const TokenUsage& usage) override {
+    reason_ = choices[0].reason;
+    take(parser_.push(choices[0].text));
+    take(parser_.finish());
+    close();
+    return json_text(response_json(is_cut() ? "incomplete" : "completed", usage_json(usage)));
+  }
+
+ private:
+  enum class Kind { none, reasoning, message };
+
+  bool is_cut() const {
+    return reason_ == v1::FINISH_REASON_LENGTH || reason_ == v1::FINISH_REASON_CONTEXT_FULL;
+  }
+
+  std::string event(const std::string& type, Json more) {
+    Json json = {{"type", type}, {"sequence_number", sequence_++}};
+    json.update(more);
+    return "event: " + type + "\n" + event_of(json);
+  }
+
+  Json response_json(const char* status, Json usage) const {
+    Json json = {{"id", id_},
+                 {"object", "response"},
+                 {"created_at", created_},
+                 {"status", status},
+                 {"error", nullptr},
+                 {"incomplete_details",
+                  std::string_view(status) == "incomplete" ? Json{{"reason", "max_output_tokens"}} : Json()},
+                 {"model", model_->name},
+                 {"output", output_},
+                 {"usage", std::move(usage)}};
+    json.update(echo_);
+    return json;
+  }
+
+  // Thoughts as the tokenizer counts their text.
+  Json usage_json(const TokenUsage& usage) const {
+    return {{"input_tokens", usage.prompt},
+            {"input_tokens_details", {{"cached_tokens", usage.cached}}},
+            {"output_tokens", usage.completion},
+            {"output_tokens_details", {{"reasoning_tokens", thought_tokens_}}},
+            {"total_tokens", usage.prompt + usage.completion}};
+  }
+
+  std::string take(const ReplyParser::Part& part) {
+    std::string events = add_text(Kind::reasoning, part.reasoning) + add_text(Kind::message, part.content);
+    for (const ReplyParser::Call& call : part.calls) events += add_call(call);
+    return events;
+  }
+
+  // Names of an item's text, by its kind.
+  const char* part_type() const { return open_ == Kind::message ? "output_text" : "reasoning_text"; }
+  Json part_json(const std::string& text) const {
+    Json part = {{"type", part_type()}, {"text", text}};
+    if (open_ == Kind::message) {
+      part["annotations"] = Json::array();
+      part["logprobs"] = Json::array();
+    }
+    return part;
+  }
+  Json place(bool in_part) const {
+    Json json = {{"item_id", item_id_}, {"output_index", output_.size()}};
+    if (in_part) json["content_index"] = 0;
+    return json;
+  }
+  Json item_json(const char* status, Json content) const {
+    if (open_ == Kind::message) {
+      return {{"id", item_id_},
+              {"type", "message"},
+              {"status", status},
+              {"role", "assistant"},
+              {"content", std::move(content)}};
+    }
+    return {{"id", item_id_},
+            {"type", "reasoning"},
+            {"status", status},
+            {"summary", Json::array()},
+            {"content", std::move(content)}};
+  }
+
+  std::string add_text(Kind kind, const std::string& text) {
+    if (text.empty()) return "";
+    std::string events;
+    if (open_ != kind) events = close() + open(kind);
+    text_ += text;
+    Json delta = place(true);
+    delta["delta"] = text;
+    if (kind == Kind::message) delta["logprobs"] = Json::array();
+    return events + event(std::string("response.") + part_type() + ".delta", std::move(delta));
+  }
+
+  std::string open(Kind kind) {
+    open_ = kind;
+    item_id_ = (kind == Kind::message ? "msg_" : "rs_") + service::random_id();
+    Json part = place(true);
+    part["part"] = part_json("");
+    return event("response.output_item.added",
+                 {{"output_index", output_.size()}, {"item", item_json("in_progress", Json::array())}}) +
+           event("response.content_part.added", std::move(part));
+  }
+
+  // The item that is being written, if one is.
+  std::string close() {
+    if (open_ == Kind::none) return "";
+    if (open_ == Kind::reasoning) {
+      thought_tokens_ +=
+          static_cast<int64_t>(model_->tokenizer->encode(text_, {.add_special = false}).size());
+    }
+    Json text = place(true);
+    text["text"] = text_;
+    if (open_ == Kind::message) text["logprobs"] = Json::array();
+    std::string events = event(std::string("response.") + part_type() + ".done", std::move(text));
+    Json part = place(true);
+    part["part"] = part_json(text_);
+    events += event("response.content_part.done", std::move(part));
+    Json item = item_json(is_cut() ? "incomplete" : "completed", Json::array({part_json(text_)}));
+    events += event("response.output_item.done", {{"output_index", output_.size()}, {"item", item}});
+    output_.push_back(std::move(item));
+    text_.clear();
+    open_ = Kind::none;
+    return events;
+  }
+
+  std::string add_call(const ReplyParser::Call& call) {
+    std::string events = close();
+    item_id_ = "fc_" + service::random_id();
+    Json item = {{"id", item_id_},          {"type", "function_call"},
+                 {"status", "in_progress"}, {"call_id", "call_" + service::random_id()},
+                 {"name", call.name},       {"arguments", ""}};
+    events += event("response.output_item.added", {{"output_index", output_.size()}, {"item", item}});
+    Json delta = place(false);
+    delta["delta"] = call.arguments;
+    events += event("response.function_call_arguments.delta", std::move(delta));
+    Json arguments = place(false);
+    arguments["name"] = call.name;
+    arguments["arguments"] = call.arguments;
+    events += event("response.function_call_arguments.done", std::move(arguments));
+    item["status"] = "completed";
+    item["arguments"] = call.arguments;
+    events += event("response.output_item.done", {{"output_index", output_.size()}, {"item", item}});
+    output_.push_back(std::move(item));
+    return events;
+  }
+
+  const std::shared_ptr<const ServedModel> model_;
+  const Json echo_;
+  ReplyParser parser_;
+  const std::string id_;
+  const int64_t created_;
+  int64_t sequence_ = 0;
+  Json output_ = Json::array();  // items that are whole
+  Kind open_ = Kind::none;       // of the item that is being written
+  std::string item_id_;
+  std::string text_;
+  int64_t thought_tokens_ = 0;
+  v1::FinishReason reason_ = v1::FINISH_REASON_UNSPECIFIED;
+};
+
+}  // namespace
+
+std::unique_ptr<OpenAiReply> make_responses_reply(std::shared_ptr<const ServedModel> model,
+                                                  const OpenAiRequest& request, const ReplyStyle& style) {
+  return std::make_unique<ResponsesReply>(std::move(model), request.echo, style);
+}
+
+}  // namespace ete::front

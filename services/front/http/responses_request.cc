@@ -1,0 +1,252 @@
+#include "services/front/http/responses_request.h"
+
+#include <limits>
+#include <utility>
+
+#include "services/front/front_error.h"
+
+namespace ete::front {
+namespace {
+
+constexpr int64_t kInt32Max = std::numeric_limits<int32_t>::max();
+
+[[noreturn]] void refuse_type(const std::string& path, const std::string& type, const std::string& expected) {
+  throw FrontError(FrontErrorCode::unsupported,
+                   path + ": " + shown(type) + " is not supported by this server; expected " + expected,
+                   path);
+}
+
+std::string required_string(JsonFields& fields, const char* name) {
+  auto value = fields.string(name);
+  if (!value) refuse_field(fields.path_of(name), "nothing", "a string");
+  return std::move(*value);
+}
+
+// Parts as a chat completion has them.
+RequestJson chat_content(const RequestJson& content, const std::string& path) {
+  if (content.is_string()) return content;
+  if (!content.is_array()) refuse_field(path, shown(content), "a string or a list of parts");
+  RequestJson parts = RequestJson::array();
+  for (size_t i = 0; i < content.size(); ++i) {
+    const std::string at = path + "[" + std::to_string(i) + "]";
+    JsonFields part(content[i], at);
+    const std::string type = part.string("type").value_or("");
+    if (type != "input_text" && type != "output_text" && type != "text") {
+      refuse_type(at + ".type", type, "input_text or output_text");
+    }
+    parts.push_back({{"type", "text"}, {"text", required_string(part, "text")}});
+    for (const char* name : {"annotations", "logprobs"}) part.ignore(name);
+    part.refuse_others();
+  }
+  return parts;
+}
+
+RequestJson message_of(JsonFields& item, const std::string& path) {
+  const RequestJson* content = item.find("content");
+  if (content == nullptr) refuse_field(path + ".content", "nothing", "a string or a list of parts");
+  return {{"role", item.string("role").value_or("")}, {"content", chat_content(*content, path + ".content")}};
+}
+
+RequestJson call_of(JsonFields& item) {
+  return {{"role", "assistant"},
+          {"tool_calls", RequestJson::array({{{"id", required_string(item, "call_id")},
+                                              {"type", "function"},
+                                              {"function",
+                                               {{"name", required_string(item, "name")},
+                                                {"arguments", required_string(item, "arguments")}}}}})}};
+}
+
+RequestJson output_of(JsonFields& item, const std::string& path) {
+  const RequestJson* output = item.find("output");
+  if (output == nullptr) refuse_field(path + ".output", "nothing", "a string or a list of parts");
+  return {{"role", "tool"},
+          {"tool_call_id", required_string(item, "call_id")},
+          {"content", chat_content(*output, path + ".output")}};
+}
+
+RequestJson turn_of(const RequestJson& json, const std::string& path) {
+  JsonFields item(json, path);
+  const std::string type = item.string("type").value_or("message");
+  RequestJson turn;
+  if (type == "message") {
+    turn = message_of(item, path);
+  } else if (type == "function_call") {
+    turn = call_of(item);
+  } else if (type == "function_call_output") {
+    turn = output_of(item, path);
+  } else {
+    refuse_type(path + ".type", type, "message, function_call or function_call_output");
+  }
+  for (const char* name : {"id", "status"}) item.ignore(name);
+  item.refuse_others();
+  return turn;
+}
+
+// One turn for each item of the input.
+RequestJson input_turns(const RequestJson& input) {
+  RequestJson turns = RequestJson::array();
+  if (input.is_string()) {
+    turns.push_back({{"role", "user"}, {"content", input}});
+    return turns;
+  }
+  if (!input.is_array() || input.empty()) refuse_field("input", shown(input), "a string or a list of items");
+  for (size_t i = 0; i < input.size(); ++i) {
+    RequestJson turn = turn_of(input[i], "input[" + std::to_string(i) + "]");
+    turns.push_back(std::move(turn));
+  }
+  return turns;
+}
+
+// {"type": "function", "name", ...}, whose members a chat completion has one level further down.
+RequestJson chat_tool(const RequestJson& tool, const std::string& path) {
+  const JsonFields checked(tool, path);
+  RequestJson function = RequestJson::object();
+  for (const auto& [name, value] : tool.items()) {
+    if (name != "type") function[name] = value;
+  }
+  return {{"type", tool.contains("type") ? tool["type"] : RequestJson()}, {"function", std::move(function)}};
+}
+
+void move_tools(JsonFields& fields, RequestJson& chat) {
+  if (const RequestJson* tools = fields.find("tools"); tools != nullptr) {
+    if (!tools->is_array()) refuse_field("tools", shown(*tools), "a list");
+    chat["tools"] = RequestJson::array();
+    for (size_t i = 0; i < tools->size(); ++i) {
+      chat["tools"].push_back(chat_tool((*tools)[i], "tools[" + std::to_string(i) + "]"));
+    }
+  }
+  if (const RequestJson* choice = fields.find("tool_choice"); choice != nullptr) {
+    chat["tool_choice"] = choice->is_object() ? chat_tool(*choice, "tool_choice") : *choice;
+  }
+}
+
+// The conversation as a chat completion has it.
+RequestJson chat_of(JsonFields& fields) {
+  RequestJson chat = {{"messages", RequestJson::array()}};
+  if (const auto instructions = fields.string("instructions")) {
+    chat["messages"].push_back({{"role", "system"}, {"content", *instructions}});
+  }
+  const RequestJson* input = fields.find("input");
+  if (input == nullptr) refuse_field("input", "nothing", "a string or a list of items");
+  for (RequestJson& turn : input_turns(*input)) chat["messages"].push_back(std::move(turn));
+  move_tools(fields, chat);
+  for (const char* name : {"parallel_tool_calls", "chat_template_kwargs"}) {
+    if (const RequestJson* value = fields.find(name); value != nullptr) chat[name] = *value;
+  }
+  return chat;
+}
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) {
+    text.replace(at, from.size(), to);
+  }
+  return text;
+}
+
+// A field of the conversation as chat_of() wrote it -> of the request.
+std::string name_in_request(std::string name, bool has_instructions) {
+  const std::string list = "messages[";
+  if (name.starts_with(list)) {
+    const size_t end = name.find(']');
+    const int index = std::stoi(name.substr(list.size(), end - list.size())) - (has_instructions ? 1 : 0);
+    name = (index < 0 ? "instructions" : "input[" + std::to_string(index) + "]") + name.substr(end + 1);
+  }
+  name = replaced(std::move(name), ".tool_calls[0].function", "");
+  return replaced(std::move(name), ".function", "");
+}
+
+ChatPrompt read_conversation(JsonFields& fields) {
+  const RequestJson chat = chat_of(fields);
+  JsonFields chat_fields(chat);
+  try {
+    return read_chat(chat_fields);
+  } catch (const FrontError& error) {
+    if (error.field().empty()) throw;
+    const std::string name = name_in_request(error.field(), fields.find("instructions") != nullptr);
+    throw FrontError(error.code(), replaced(error.what(), error.field(), name), name);
+  }
+}
+
+// text.format: a schema's members stand beside its type.
+void read_text_format(JsonFields& fields, v1::GenerateRequest& settings) {
+  const RequestJson* text = fields.find("text");
+  if (text == nullptr) return;
+  JsonFields values(*text, "text");
+  values.unsupported("verbosity");
+  const RequestJson* given = values.find("format");
+  values.refuse_others();
+  if (given == nullptr) return;
+  JsonFields format(*given, "text.format");
+  const std::string type = format.string("type").value_or("");
+  if (type == "json_object") {
+    settings.mutable_grammar()->set_json_object(true);
+  } else if (type == "json_schema") {
+    const RequestJson* schema = format.find("schema");
+    if (schema == nullptr) refuse_field("text.format.schema", "nothing", "a JSON schema");
+    required_string(format, "name");
+    settings.mutable_grammar()->set_json_schema(schema->dump());
+    format.boolean("strict");
+    format.string("description");
+  } else if (type != "text") {
+    refuse_field("text.format.type", shown(type), "text, json_object or json_schema");
+  }
+  format.refuse_others();
+}
+
+void refuse_what_is_kept(JsonFields& fields) {
+  for (const char* name : {"previous_response_id", "conversation"}) {
+    fields.unsupported(name, "responses are not kept: give the whole conversation as input");
+  }
+  for (const char* name : {"background", "include", "prompt", "reasoning", "max_tool_calls", "top_logprobs",
+                           "response_format", "logprobs"}) {
+    fields.unsupported(name);
+  }
+  if (const auto truncation = fields.string("truncation"); truncation && *truncation != "disabled") {
+    refuse_type("truncation", *truncation, "\"disabled\"");
+  }
+}
+
+// What a response repeats of its request.
+RequestJson echo_of(const RequestJson& json) {
+  RequestJson echo = {{"instructions", nullptr},
+                      {"max_output_tokens", nullptr},
+                      {"metadata", RequestJson::object()},
+                      {"parallel_tool_calls", true},
+                      {"previous_response_id", nullptr},
+                      {"reasoning", {{"effort", nullptr}, {"summary", nullptr}}},
+                      {"store", false},
+                      {"temperature", 1.0},
+                      {"text", {{"format", {{"type", "text"}}}}},
+                      {"tool_choice", "auto"},
+                      {"tools", RequestJson::array()},
+                      {"top_p", 1.0},
+                      {"truncation", "disabled"},
+                      {"user", nullptr}};
+  for (auto& [name, value] : echo.items()) {
+    if (name != "store" && json.contains(name) && !json[name].is_null()) value = json[name];
+  }
+  return echo;
+}
+
+}  // namespace
+
+OpenAiRequest parse_responses_request(const std::string& body) {
+  const RequestJson json = parse_request_json(body);
+  JsonFields fields(json);
+  OpenAiRequest request;
+  request.names = {"input", "max_output_tokens", "top_logprobs", "text.format.schema"};
+  refuse_what_is_kept(fields);
+  read_common(fields, request);
+  if (request.n != 1) refuse_field("n", std::to_string(request.n), "1");
+  read_text_format(fields, request.settings);
+  request.chat = read_conversation(fields);
+  refuse_two_rules(request, "text.format");
+  if (const auto most = fields.integer("max_output_tokens", 0, kInt32Max)) {
+    request.settings.mutable_stopping()->set_max_tokens(static_cast<int32_t>(*most));
+  }
+  fields.refuse_others();
+  request.echo = echo_of(json);
+  return request;
+}
+
+}  // namespace ete::front
