@@ -26,13 +26,6 @@ class GenerationService final
         chats_(chats),
         most_unread_(most_unread) {}
 
- public:
-  // client, texts and chats outlive the service.
-  GenerationService(EngineClient& client, TextPool& texts, ChatRenderer& chats,
-                    std::chrono::milliseconds most_unread)
-      : client_(client), texts_(texts), chats_(chats), most_unread_(most_unread) {}
->>>>>>> h_page
-
   // Refuses new calls of Generate; returns when the running ones have ended, or false after `grace`.
   bool drain(std::chrono::milliseconds grace);
 
