@@ -129,10 +129,19 @@ void CompletionCall::begin_choices() {
   for (int i = 0; i < count; ++i) {
     choices_.push_back(std::make_shared<Choice>(host_.shared, shared_from_this(), i));
   }
-  for (int i = 0; i < count; ++i) {
-    const auto& prompt = request_.prompts[static_cast<size_t>(i / request_.n)];
-    choices_[static_cast<size_t>(i)]->start(request_.choice(prompt, i % request_.n));
-  }
+  for (int i = 0; i < count; i += request_.n) start_choice(i);
+}
+
+void CompletionCall::start_choice(int i) {
+  const auto& prompt = request_.prompts[static_cast<size_t>(i / request_.n)];
+  choices_[static_cast<size_t>(i)]->start(request_.choice(prompt, i % request_.n));
+}
+
+// The prompt's other choices, once its first has something to say: then they find the prompt computed.
+void CompletionCall::start_others(int choice) {
+  if (choice % request_.n != 0 || outcomes_[static_cast<size_t>(choice)].heard_of) return;
+  outcomes_[static_cast<size_t>(choice)].heard_of = true;
+  for (int i = choice + 1; i < choice + request_.n; ++i) start_choice(i);
 }
 
 bool CompletionCall::wants_more() {
@@ -186,6 +195,7 @@ void CompletionCall::on_reply(int choice, const v1::GenerateReply& reply) {
 }
 
 void CompletionCall::on_piece(int choice, const v1::Piece& piece) {
+  start_others(choice);
   ChoiceOutcome& outcome = outcomes_[static_cast<size_t>(choice)];
   if (request_.stream) {
     const bool first = !std::exchange(outcome.begun, true);
@@ -204,6 +214,7 @@ void CompletionCall::on_piece(int choice, const v1::Piece& piece) {
 }
 
 void CompletionCall::on_finish(int choice, const v1::Finish& finish) {
+  start_others(choice);
   ChoiceOutcome& outcome = outcomes_[static_cast<size_t>(choice)];
   outcome.reason = finish.reason();
   usage_.completion += finish.generated_tokens();

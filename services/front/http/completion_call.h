@@ -48,6 +48,8 @@ class CompletionCall final : public HttpExchange::Events,
   // What the template shows of how this model replies, and what the output has to be because of it.
   void read_style(const std::string& prompt);
   void begin_choices();
+  void start_choice(int i);
+  void start_others(int choice);
   // Any thread.
   bool wants_more();
   void tell_reply(int choice, v1::GenerateReply reply);

@@ -18,7 +18,8 @@ struct ChoiceOutcome {
   std::string text;
   std::vector<v1::TokenLogprobs> logprobs;
   v1::FinishReason reason = v1::FINISH_REASON_UNSPECIFIED;
-  bool begun = false;  // of a stream: its first event is out
+  bool heard_of = false;  // its first piece, or its end, has come
+  bool begun = false;     // of a stream: its first event is out
 };
 
 struct TokenUsage {

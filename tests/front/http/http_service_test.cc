@@ -68,6 +68,20 @@ TEST_F(HttpServiceTest, AClientThatGoesFreesItsSessions) {
   }
 }
 
+TEST_F(HttpServiceTest, ChoicesBeginWhenTheirPromptIsComputed) {
+  ToyWorker::Options options = worker_options();
+  options.context = 100'000;
+  options.step_time = milliseconds(300);
+  start_with_http(options);
+  HttpClient client(port());
+  client.send(HttpClient::post(
+      "/v1/completions", Json{{"prompt", Json::array({"x", "y"})}, {"max_tokens", 90'000}, {"n", 3}}.dump()));
+  ASSERT_TRUE(eventually([&] { return worker_->live_sessions() == 2; }));
+  std::this_thread::sleep_for(milliseconds(100));
+  EXPECT_EQ(worker_->live_sessions(), 2);
+  EXPECT_TRUE(eventually([&] { return worker_->live_sessions() == 6; }));
+}
+
 TEST_F(HttpServiceTest, AClientThatDoesNotReadPausesAndLosesItsSession) {
   most_unread_ = milliseconds(1500);
   ToyWorker::Options options = worker_options();
