@@ -1,11 +1,10 @@
 #include "services/front/generation.h"
 
 #include <algorithm>
-#include <bit>
-#include <cstring>
 #include <utility>
 
 #include "services/common/process.h"
+#include "services/front/floats.h"
 #include "services/front/tokenizer/utf8.h"
 
 namespace ete::front {
@@ -26,14 +25,6 @@ double per_second(int64_t count, double ms) {
 std::string session_name(const std::string& request_id) {
   const std::string unique = service::random_id();
   return request_id.substr(0, kMostIdBytes - unique.size() - 1) + "." + unique;
-}
-
-// Little-endian binary32 -> [vocab_size].
-std::vector<float> floats_of(const std::string& bytes) {
-  static_assert(std::endian::native == std::endian::little);
-  std::vector<float> floats(bytes.size() / sizeof(float));
-  if (!floats.empty()) std::memcpy(floats.data(), bytes.data(), floats.size() * sizeof(float));
-  return floats;
 }
 
 template <typename T>
@@ -63,6 +54,9 @@ Generation::Generation(std::shared_ptr<const ServedModel> model, GenerationReque
   if (constraint_.has_grammar()) decoder_.begin_text();
   sampler_.allow(constraint_.allowed());
   if (request_.draft_tokens != 0 && sampler_.asks_alike()) lookup_.emplace(request_.prompt_ids);
+  if (request_.prompt_logprobs && request_.prompt_ids.size() > 1) {
+    scorer_.emplace(request_.prompt_ids, request_.logprobs.value_or(0));
+  }
 }
 
 std::vector<int32_t> Generation::ending_ids(const ServedModel& model, const GenerationRequest& request) {
@@ -73,28 +67,56 @@ std::vector<int32_t> Generation::ending_ids(const ServedModel& model, const Gene
 
 void Generation::start() {
   started_ = Clock::now();
+  if (!scorer_) tell_prompt();
+  // An empty text needs no pass.
+  if (!scorer_ && budget_ > 0 && ends_with_the_prompt()) return;
+
+  v1::SessionRequest message;
+  v1::Open* open = message.mutable_open();
+  open->set_request_id(session_name(request_.request_id));
+  open->set_cache_salt(request_.cache_salt);
+  open->set_priority(request_.priority);
+  if (!scorer_) {
+    open->mutable_prompt_ids()->Add(request_.prompt_ids.begin(), request_.prompt_ids.end());
+    fill_wanted(open->mutable_wanted());
+  }
+  session_.send(std::move(message));
+}
+
+void Generation::tell_prompt() {
   v1::GenerateReply reply;
   v1::PromptInfo* info = reply.mutable_prompt();
   info->set_request_id(request_.request_id);
   info->mutable_prompt_ids()->Add(request_.prompt_ids.begin(), request_.prompt_ids.end());
   info->set_seed(request_.sampling.seed);
   info->set_model(model_->name);
+  if (scorer_) info->mutable_logprobs()->Add(scorer_->scores().begin(), scorer_->scores().end());
   sink_.on_reply(std::move(reply));
-  if (constraint_.over() && budget_ > 0) {
-    first_token_ = last_token_ = started_;
-    v1::Finish done;
-    done.set_reason(v1::FINISH_REASON_GRAMMAR);
-    return finish(std::move(done));
-  }
+}
 
+void Generation::score_next() {
   v1::SessionRequest message;
-  v1::Open* open = message.mutable_open();
-  open->set_request_id(session_name(request_.request_id));
-  open->mutable_prompt_ids()->Add(request_.prompt_ids.begin(), request_.prompt_ids.end());
-  open->set_cache_salt(request_.cache_salt);
-  open->set_priority(request_.priority);
-  fill_wanted(open->mutable_wanted());
+  *message.mutable_step() = scorer_->next();
   session_.send(std::move(message));
+}
+
+// Where nothing is to be generated, or the grammar allows nothing: the end, without a draw.
+bool Generation::ends_with_the_prompt() {
+  if (budget_ > 0 && !constraint_.over()) return false;
+  first_token_ = last_token_ = Clock::now();
+  v1::Finish done;
+  done.set_reason(budget_ > 0                ? v1::FINISH_REASON_GRAMMAR
+                  : request_.max_tokens == 0 ? v1::FINISH_REASON_LENGTH
+                                             : v1::FINISH_REASON_CONTEXT_FULL);
+  finish(std::move(done));
+  return true;
+}
+
+void Generation::handle_score(const v1::StepResult& result) {
+  if (!scorer_->take(result)) return score_next();
+  tell_prompt();
+  scorer_.reset();
+  if (!ends_with_the_prompt()) handle_row(result.rows(result.rows_size() - 1).full_row());
 }
 
 void Generation::fill_wanted(v1::Wanted* wanted) const {
@@ -133,6 +155,7 @@ void Generation::resume() {
 void Generation::handle(const v1::SessionReply& reply) {
   switch (reply.reply_case()) {
     case v1::SessionReply::kOpened:
+      if (scorer_) score_next();
       return;
     case v1::SessionReply::kStepResult:
       return handle_step(reply.step_result());
@@ -146,17 +169,13 @@ void Generation::handle(const v1::SessionReply& reply) {
 }
 
 void Generation::handle_step(const v1::StepResult& result) {
+  if (scorer_) return handle_score(result);
   const auto prompt = static_cast<int64_t>(request_.prompt_ids.size());
   if (generated_ == 0) {
     queued_ms_ = result.timings().queued_ms();
     reused_ = result.reused_tokens();
   }
-  if (budget_ == 0) {
-    first_token_ = last_token_ = Clock::now();
-    v1::Finish done;
-    done.set_reason(request_.max_tokens == 0 ? v1::FINISH_REASON_LENGTH : v1::FINISH_REASON_CONTEXT_FULL);
-    return finish(std::move(done));
-  }
+  if (ends_with_the_prompt()) return;
   const auto drafts = static_cast<int64_t>(drafts_.size());
   if (result.rows_size() != 1 + drafts || result.length() != prompt + generated_ + drafts) {
     throw FrontError(FrontErrorCode::internal, "the worker answered a step with " +

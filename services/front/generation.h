@@ -12,6 +12,7 @@
 #include "services/front/draft_pace.h"
 #include "services/front/engine_session.h"
 #include "services/front/prompt_lookup.h"
+#include "services/front/prompt_scorer.h"
 #include "services/front/sampler.h"
 #include "services/front/served_model.h"
 #include "services/front/stop_matcher.h"
@@ -33,6 +34,7 @@ struct GenerationRequest {
   std::vector<int32_t> stop_token_ids;  // end the generation also when ignore_eos is set
   bool ignore_eos = false;              // go on after the model's end-of-generation ids
   OutputRules rules;
+  bool prompt_logprobs = false;         // of the prompt's ids too, with as many best ones beside each
   std::optional<int32_t> draft_tokens;  // ids to guess a step; absent: as many as pay
 };
 
@@ -75,6 +77,10 @@ class Generation {
   template <typename Work>
   void attempt(Work work);
   void handle(const v1::SessionReply& reply);
+  void tell_prompt();
+  void score_next();
+  void handle_score(const v1::StepResult& result);
+  bool ends_with_the_prompt();
   void handle_step(const v1::StepResult& result);
   void handle_row(const std::string& little_endian);
   void draw_rows();
@@ -110,6 +116,7 @@ class Generation {
   int64_t reused_ = 0;
   int64_t rows_fetched_ = 0;
   int32_t last_id_ = 0;
+  std::optional<PromptScorer> scorer_;  // while the prompt is scored
   std::optional<PromptLookup> lookup_;  // none: nothing is guessed
   DraftPace pace_;
   std::vector<int32_t> drafts_;  // of the step under way

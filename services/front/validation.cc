@@ -314,6 +314,7 @@ GenerationRequest validate(const v1::GenerateRequest& request, const ServedModel
              "a number in [0, " + std::to_string(most) + "]");
     }
     out.logprobs = request.logprobs().top();
+    out.prompt_logprobs = request.logprobs().prompt();
   }
   if (request.cache_salt().size() > service::kMostSaltBytes) {
     refuse("cache_salt", std::to_string(request.cache_salt().size()) + " bytes",

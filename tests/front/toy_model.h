@@ -71,7 +71,8 @@ struct ToySession {
     ids.resize(static_cast<size_t>(position));
     ids.insert(ids.end(), more.begin(), more.end());
     v1::StepResult result;
-    result.set_position(static_cast<int64_t>(ids.size()) - 1 - n_draft);
+    const bool all = wanted.rows() == v1::Wanted::ALL;
+    result.set_position(static_cast<int64_t>(ids.size()) - (all ? more.size() : 1 + n_draft));
     result.set_length(static_cast<int64_t>(ids.size()));
     result.mutable_timings()->set_queued_ms(0.25);
     if (wanted.rows() == v1::Wanted::NONE) return result;
@@ -88,7 +89,9 @@ struct ToySession {
 
   v1::SessionReply reply_to(const v1::SessionRequest& request) {
     v1::SessionReply reply;
-    if (request.has_open()) {
+    if (request.has_open() && request.open().prompt_ids().empty()) {
+      reply.mutable_opened();
+    } else if (request.has_open()) {
       *reply.mutable_step_result() = take(request.open().prompt_ids(), 0, request.open().wanted());
       reply.mutable_step_result()->set_reused_tokens(request.open().cache_salt() == "reuse" ? 1 : 0);
     } else if (request.has_step()) {

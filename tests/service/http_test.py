@@ -291,6 +291,37 @@ class Tools(HttpTest):
         self.post(self.PATH, **CHAT, tools=odd)
 
 
+class Echo(HttpTest):
+    def test_a_prompt_and_how_probable_it_was(self):
+        body = {**COMPLETION, "logprobs": 2}
+        (plain,) = self.post("/v1/completions", **body)["choices"]
+        (echoed,) = self.post("/v1/completions", **body, echo=True)["choices"]
+        self.assertEqual(echoed["text"], "hello" + plain["text"])
+        logprobs = echoed["logprobs"]
+        # The token that begins texts is the first.
+        self.assertEqual((logprobs["token_logprobs"][0], logprobs["top_logprobs"][0]), (None, None))
+        self.assertEqual(logprobs["tokens"][1:6], list("hello"))
+        for name in ("tokens", "token_logprobs", "top_logprobs"):
+            self.assertEqual(len(logprobs[name]), 18)
+            self.assertEqual(logprobs[name][6:], plain["logprobs"][name])
+        self.assertTrue(all(value < 0 for value in logprobs["token_logprobs"][1:]))
+        self.assertEqual(logprobs["text_offset"][1:3], [logprobs["text_offset"][1], logprobs["text_offset"][1] + 1])
+        events = [event["choices"][0] for event in self.servers.events("/v1/completions", {**body, "echo": True})]
+        self.assertEqual("".join(event["text"] for event in events), echoed["text"])
+        told = [event["logprobs"]["token_logprobs"] for event in events if event["logprobs"]]
+        self.assertEqual([value for one in told for value in one], logprobs["token_logprobs"])
+
+    def test_scores_alone_and_prompts_alone(self):
+        body = {"prompt": ["hello", "x"], "max_tokens": 0, "echo": True}
+        scored = self.post("/v1/completions", **body, logprobs=0)["choices"]
+        self.assertEqual([choice["text"] for choice in scored], ["hello", "x"])
+        self.assertEqual([len(choice["logprobs"]["tokens"]) for choice in scored], [6, 2])
+        self.assertEqual([choice["logprobs"] for choice in self.post("/v1/completions", **body)["choices"]], [None, None])
+        ids = self.post("/v1/completions", prompt=[104, 105], max_tokens=2, echo=True, seed=7)["choices"][0]
+        self.assertEqual((ids["text"][:2], len(ids["text"])), ("hi", 4))
+        self.refused("/v1/completions", 400, "echo", prompt="x" * 3000, echo=True, logprobs=100)
+
+
 class Responses(HttpTest):
     PATH = "/v1/responses"
 

@@ -185,12 +185,22 @@ void CompletionCall::tell_end(std::optional<FrontError> error) {
 void CompletionCall::on_reply(int choice, const v1::GenerateReply& reply) {
   switch (reply.reply_case()) {
     case v1::GenerateReply::kPrompt:
+      return on_prompt(choice, reply.prompt());
     case v1::GenerateReply::REPLY_NOT_SET:
       return;
     case v1::GenerateReply::kPiece:
       return on_piece(choice, reply.piece());
     case v1::GenerateReply::kFinish:
       return on_finish(choice, reply.finish());
+  }
+}
+
+void CompletionCall::on_prompt(int choice, const v1::PromptInfo& prompt) {
+  if (!request_.echo_prompt) return;
+  if (request_.stream) {
+    exchange_->write(reply_->prompt(choice, prompt));
+  } else {
+    outcomes_[static_cast<size_t>(choice)].prompt = prompt;
   }
 }
 

@@ -56,6 +56,7 @@ class CompletionCall final : public HttpExchange::Events,
   void tell_end(std::optional<FrontError> error);
 
   void on_reply(int choice, const v1::GenerateReply& reply);
+  void on_prompt(int choice, const v1::PromptInfo& prompt);
   void on_piece(int choice, const v1::Piece& piece);
   void on_finish(int choice, const v1::Finish& finish);
   void finish();

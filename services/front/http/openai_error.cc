@@ -33,9 +33,10 @@ constexpr std::array<Row, 10> kTable = {{
 // The client's name of a field that generation.proto calls `field`; what follows its first name (an index)
 // stays.
 std::string client_name(const std::string& field, const FieldNames& names) {
-  const std::array<std::pair<std::string, std::string>, 12> known = {{
+  const std::array<std::pair<std::string, std::string>, 13> known = {{
       {"stopping.max_tokens", names.max_tokens},
       {"logprobs.top", names.logprobs},
+      {"logprobs.prompt", "echo"},
       {"tokens.ids", names.prompt},
       {"text: token", names.prompt},
       {"text", names.prompt},

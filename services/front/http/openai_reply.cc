@@ -86,8 +86,19 @@ class CompletionReply : public OpenAiReply {
 
 class TextReply final : public CompletionReply {
  public:
-  using CompletionReply::CompletionReply;
+  TextReply(std::shared_ptr<const ServedModel> model, const OpenAiRequest& request, std::string id)
+      : CompletionReply(std::move(model), request.include_usage, std::move(id)), n_(request.n) {
+    if (request.echo_prompt) echoed_ = request.prompts;
+    scores_prompts_ = request.settings.logprobs().prompt();
+  }
 
+  std::string prompt(int choice, const v1::PromptInfo& prompt) override {
+    if (echoed_.empty()) return "";
+    return chunk({{"index", choice},
+                  {"text", prompt_text(choice)},
+                  {"logprobs", prompt_logprobs(choice, prompt)},
+                  {"finish_reason", nullptr}});
+  }
   std::string begin(int /*choice*/) override { return ""; }
   std::string piece(int choice, const v1::Piece& piece) override {
     if (piece.text().empty() && piece.logprobs().empty()) return "";
@@ -101,10 +112,47 @@ class TextReply final : public CompletionReply {
   const char* stream_object() const override { return "text_completion"; }
   const char* whole_object() const override { return "text_completion"; }
   Json choice_json(int index, const ChoiceOutcome& outcome) override {
-    return json_of(index, outcome.text, outcome.logprobs, finish_name(outcome.reason));
+    if (echoed_.empty()) return json_of(index, outcome.text, outcome.logprobs, finish_name(outcome.reason));
+    Json all = prompt_logprobs(index, outcome.prompt);
+    Json choice =
+        json_of(index, prompt_text(index) + outcome.text, outcome.logprobs, finish_name(outcome.reason));
+    if (all.is_null() || choice["logprobs"].is_null()) {
+      if (!all.is_null()) choice["logprobs"] = std::move(all);
+      return choice;
+    }
+    for (auto& [name, list] : choice["logprobs"].items()) {
+      for (Json& one : list) all[name].push_back(std::move(one));
+    }
+    choice["logprobs"] = std::move(all);
+    return choice;
   }
 
  private:
+  // As the client gave it.
+  std::string prompt_text(int choice) const {
+    const v1::GenerateRequest& prompt = echoed_[static_cast<size_t>(choice / n_)];
+    if (prompt.has_text()) return prompt.text();
+    const auto& ids = prompt.tokens().ids();
+    return model().tokenizer->decode_text({ids.data(), static_cast<size_t>(ids.size())});
+  }
+
+  // Null where none were asked for. Nothing is known of the first id.
+  Json prompt_logprobs(int choice, const v1::PromptInfo& prompt) {
+    const bool one_id = prompt.prompt_ids_size() == 1;
+    if (prompt.logprobs().empty() && !(one_id && scores_prompts_)) return nullptr;
+    const std::string first = token_text(model(), prompt.prompt_ids(0));
+    offsets_[choice] = characters(first);
+    Json rest = logprobs_json(choice, {prompt.logprobs().begin(), prompt.logprobs().end()});
+    Json json = {{"tokens", Json::array({first})},
+                 {"token_logprobs", Json::array({nullptr})},
+                 {"top_logprobs", Json::array({nullptr})},
+                 {"text_offset", Json::array({0})}};
+    for (auto& [name, list] : rest.items()) {
+      for (Json& one : list) json[name].push_back(std::move(one));
+    }
+    return json;
+  }
+
   Json json_of(int index, const std::string& text, const std::vector<v1::TokenLogprobs>& logprobs,
                Json reason) {
     return {{"index", index},
@@ -135,6 +183,9 @@ class TextReply final : public CompletionReply {
     return json;
   }
 
+  const int n_;
+  std::vector<v1::GenerateRequest> echoed_;  // prompts; empty: they are not repeated
+  bool scores_prompts_ = false;
   std::map<int, size_t> offsets_;  // of each choice's next token, in characters
 };
 
@@ -256,7 +307,7 @@ class ChatReply final : public CompletionReply {
 std::unique_ptr<OpenAiReply> make_completion_reply(std::shared_ptr<const ServedModel> model,
                                                    const OpenAiRequest& request,
                                                    const ReplyStyle& /*style*/) {
-  return std::make_unique<TextReply>(std::move(model), request.include_usage, "cmpl-" + service::random_id());
+  return std::make_unique<TextReply>(std::move(model), request, "cmpl-" + service::random_id());
 }
 
 std::unique_ptr<OpenAiReply> make_chat_reply(std::shared_ptr<const ServedModel> model,

@@ -15,6 +15,7 @@ namespace ete::front {
 
 // What came of one choice.
 struct ChoiceOutcome {
+  v1::PromptInfo prompt;
   std::string text;
   std::vector<v1::TokenLogprobs> logprobs;
   v1::FinishReason reason = v1::FINISH_REASON_UNSPECIFIED;
@@ -38,6 +39,7 @@ struct ReplyStyle {
 class OpenAiReply {
  public:
   virtual ~OpenAiReply() = default;
+  virtual std::string prompt(int /*choice*/, const v1::PromptInfo& /*prompt*/) { return ""; }
   virtual std::string begin(int choice) = 0;
   virtual std::string piece(int choice, const v1::Piece& piece) = 0;
   virtual std::string finish(int choice, v1::FinishReason reason) = 0;

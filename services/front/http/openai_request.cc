@@ -221,7 +221,10 @@ OpenAiRequest parse_completion(const std::string& body) {
   const auto best_of = fields.integer("best_of", 1, OpenAiRequest::kMostChoices);
   if (best_of.value_or(request.n) != request.n)
     refuse_field("best_of", std::to_string(*best_of), "the same as n");
-  fields.unsupported("echo");
+  request.echo_prompt = fields.boolean("echo").value_or(false);
+  if (request.echo_prompt && request.settings.has_logprobs()) {
+    request.settings.mutable_logprobs()->set_prompt(true);
+  }
   fields.unsupported("suffix");
   fields.refuse_others();
   return request;

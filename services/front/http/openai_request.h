@@ -29,6 +29,7 @@ struct OpenAiRequest {
   int n = 1;  // choices of each prompt
   bool stream = false;
   bool include_usage = false;
+  bool echo_prompt = false;  // completions begin with their prompt
   FieldNames names;
   RequestJson echo;  // what a response repeats of it, where one does
 
