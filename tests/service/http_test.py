@@ -117,7 +117,7 @@ class Completions(HttpTest):
         self.refused("/v1/completions", 400, "logit_bias", prompt="x", logit_bias={"5000": 1})
         self.refused("/v1/completions", 400, "prompt[0]", prompt=[5000])
         self.refused("/v1/completions", 400, "prompt", prompt=[1] * 5000)
-        self.refused("/v1/completions", 400, "echo", prompt="x", echo=True)
+        self.refused("/v1/completions", 400, "suffix", prompt="x", suffix="y")
         self.refused("/v1/completions", 400, "stop[0]", prompt="x", stop=[""])
         error = self.refused("/v1/completions", 404, "model", prompt="x", model="gpt-4")
         self.assertEqual((error["code"], error["type"]), ("model_not_found", "invalid_request_error"))
