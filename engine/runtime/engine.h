@@ -155,6 +155,13 @@ struct EngineStatus {
   uint64_t reused_tokens = 0;  // by all sessions so far
   uint64_t preempted = 0;      // times that a session gave its memory up to others
   double last_pass_ms = 0;
+  double pass_ms = 0;          // of all passes
+  int64_t last_pass_rows = 0;  // its batch
+  uint64_t link_bytes = 0;     // of layers, streamed to the device
+  // Of the time of a pass, that in which no layer was on its way to the device; of one pass in 64, the last
+  // of them. Absent: no layer is streamed, or none was watched yet.
+  std::optional<double> link_idle_share;
+  uint64_t device_bytes = 0;  // allocated
 };
 
 // Fraction in [0, 1] and what is being done. Called on the loading thread.

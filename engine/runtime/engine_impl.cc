@@ -52,6 +52,8 @@ void EngineImpl::load(const PreparedModel& prepared, const LoadProgress& progres
                                            pool, report, prepared.options.home);
   }
   note_repacking();
+  own_timeline_ = tuning.timeline == nullptr;
+  Timeline* timeline = own_timeline_ ? &link_timeline_ : tuning.timeline;
   arena_ = std::make_unique<DeviceArena>(*device_, placement_.arena_bytes, tuning.arena);
   ops_->set_workspace(arena_->take(placement_.workspace_bytes), placement_.workspace_bytes);
   streams_.compute = device_->create_stream("ete compute");
@@ -65,7 +67,7 @@ void EngineImpl::load(const PreparedModel& prepared, const LoadProgress& progres
                                                       .link_limit = prepared.options.raw.link_limit,
                                                       .whole_layers = placement_.host_rows.has_value(),
                                                       .poison_released_slots = tuning.poison_released_slots,
-                                                      .timeline = tuning.timeline});
+                                                      .timeline = timeline});
   model_ = make_model(files_.config, *ops_, *device_, *arena_, *streams_.compute);
   kv_ = std::make_unique<KvStore>(*device_,
                                   KvOptions{.layout = kv_layout(files_.config, prepared.options.kv_type),
@@ -88,7 +90,7 @@ void EngineImpl::load(const PreparedModel& prepared, const LoadProgress& progres
   }
   runner_ = std::make_unique<PassRunner>(
       PassParts{*device_, *ops_, *model_, vocabulary_, *streamer_, *kv_, *kv_access_, *states_, *recurrence_,
-                streams_, host_rows_.get(), tuning.timeline},
+                streams_, host_rows_.get(), timeline},
       placement_, *arena_);
 }
 
@@ -228,6 +230,8 @@ void EngineImpl::update_status() {
     counters_.kv_bytes -= idle.kv_bytes + idle.state_bytes;
     counters_.prefix_bytes = prefixes_->bytes();
   }
+  counters_.link_bytes = streamer_->bytes_copied();
+  counters_.device_bytes = device_->allocated_bytes();
   std::lock_guard lock(mutex_);
   status_ = counters_;
 }

@@ -170,6 +170,9 @@ class EngineImpl final : public Engine, private PassHooks {
   std::optional<Error> row_error(const EngineSession& session, int64_t from, int64_t end) const;
   void deliver(EngineSession& session);
   void watch_slots();
+  bool watches_link() const;
+  void begin_watching_link();
+  void end_watching_link();
   void at_boundary() override;
   void dropped(SessionId id) override;
   PassSession* in_pass(SessionId id);
@@ -195,6 +198,7 @@ class EngineImpl final : public Engine, private PassHooks {
   ModelFiles files_;
   Plan plan_;
   Placement placement_;
+  Timeline link_timeline_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Ops> ops_;
   std::unique_ptr<DeviceArena> arena_;
@@ -219,6 +223,7 @@ class EngineImpl final : public Engine, private PassHooks {
   std::unordered_set<SessionId> parked_for_pass_;  // by the sessions of the newest one
   uint64_t slots_generation_ = 0;
   EngineStatus counters_;
+  bool own_timeline_ = false;  // link_timeline_ is the one that is marked
 
   std::thread thread_;
 };

@@ -6,6 +6,23 @@
 #include "engine/weights/untrusted.h"
 
 namespace ete {
+namespace {
+
+constexpr uint64_t kWatchedPasses = 64;  // one in so many: a mark on a stream costs it some microseconds
+
+}  // namespace
+
+bool EngineImpl::watches_link() const {
+  return own_timeline_ && plan_.resident_layers < plan_.layers && counters_.passes % kWatchedPasses == 1;
+}
+
+void EngineImpl::begin_watching_link() {
+  if (watches_link()) link_timeline_.start();
+}
+
+void EngineImpl::end_watching_link() {
+  if (watches_link()) counters_.link_idle_share = idle_share(link_timeline_.stop(), Timeline::Lane::copy);
+}
 
 // False when every session waits for memory.
 bool EngineImpl::run_pass(const std::vector<PassShare>& shares) {
@@ -26,6 +43,7 @@ bool EngineImpl::run_pass(const std::vector<PassShare>& shares) {
   }
   update_status();  // of what was reserved
   const double start_ms = now_ms();
+  begin_watching_link();
   try {
     runner_->run(pass_, *this);
     arena_->check();
@@ -105,16 +123,20 @@ void EngineImpl::finish_pass(const std::vector<PassShare>& shares, double start_
     if (session != nullptr && session->leaving) end_session(part.id, nullptr);
   }
   scheduler_.pass_done(shares, start_ms, end_ms);
+  end_watching_link();
   watch_slots();
   counters_.passes += 1;
   counters_.last_pass_ms = end_ms - start_ms;
   int64_t prompt_rows = 0;
   for (const PassShare& share : shares) prompt_rows += share.prefill_rows;
   if (prompt_rows > 0) throughput_.note_prompt_rows(prompt_rows, end_ms - start_ms);
+  counters_.pass_ms += end_ms - start_ms;
+  counters_.last_pass_rows = 0;
   pass_.clear();
   for (const PassShare& share : shares) {
     counters_.prefill_rows += static_cast<uint64_t>(share.prefill_rows);
     counters_.decode_rows += static_cast<uint64_t>(share.decode_rows);
+    counters_.last_pass_rows += share.prefill_rows + share.decode_rows;
   }
   update_status();
   for (const PassShare& share : shares) {
