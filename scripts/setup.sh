@@ -7,7 +7,7 @@ packages=(
   g++ cmake ninja-build ccache pkg-config python3 python3-pip python3-venv ca-certificates
   libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev
   libabsl-dev libc-ares-dev libre2-dev libssl-dev zlib1g-dev
-  libsentencepiece-dev libpcre2-dev libutf8proc-dev libboost-dev python3-jinja2
+  libsentencepiece-dev libpcre2-dev libutf8proc-dev libboost-dev prometheus-cpp-dev openssl python3-jinja2
   nlohmann-json3-dev libspdlog-dev libcli11-dev libedit-dev
   libgtest-dev libgmock-dev libbenchmark-dev python3-yaml python3-jsonschema python3-protobuf
   dpkg-dev file

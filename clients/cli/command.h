@@ -34,6 +34,7 @@ class ToldAlready : public std::exception {
 void add_run_command(CLI::App& app, Action& action);
 void add_chat_command(CLI::App& app, Action& action);
 void add_serve_command(CLI::App& app, Action& action);
+void add_token_command(CLI::App& app, Action& action);
 void add_tokenize_command(CLI::App& app, Action& action);
 void add_logits_command(CLI::App& app, Action& action);
 void add_inspect_command(CLI::App& app, Action& action);

@@ -68,7 +68,7 @@ int LocalServers::wait_until_ready(int signal_fd) {
       if (status) bar.draw(status->load_fraction(), status->load_step());
       serving = status && status->state() == v1::GetStatusReply::SERVING;
     }
-    if (serving && front_model(address())) return 0;
+    if (serving && front_model({address()})) return 0;
     const int signal = next_signal(signal_fd, kProbeInterval);
     if (signal != 0 && signal != SIGCHLD) return signal;
   }
@@ -78,6 +78,11 @@ std::unique_ptr<LocalServers> start_servers(const CLI::App& command, const Gener
   if (!options.address.empty()) return nullptr;
   return std::make_unique<LocalServers>(options.model.empty() ? default_model() : options.model,
                                         engine_arguments(command));
+}
+
+ServerAccess front_of(const LocalServers* servers, const GenerationOptions& options) {
+  if (servers != nullptr) return {.address = servers->address()};
+  return {.address = options.address, .security = options.security};
 }
 
 }  // namespace ete::cli

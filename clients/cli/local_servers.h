@@ -39,5 +39,7 @@ class LocalServers {
 
 // Of a command that was not told the address of others; null: it was. The signals are blocked already.
 std::unique_ptr<LocalServers> start_servers(const CLI::App& command, const GenerationOptions& options);
+// The front that answers: of these servers, where there are any, else the one that the options name.
+ServerAccess front_of(const LocalServers* servers, const GenerationOptions& options);
 
 }  // namespace ete::cli

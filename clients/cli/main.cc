@@ -38,6 +38,7 @@ int main(int argc, char** argv) {
   ete::cli::add_run_command(app, action);
   ete::cli::add_chat_command(app, action);
   ete::cli::add_serve_command(app, action);
+  ete::cli::add_token_command(app, action);
   ete::cli::add_tokenize_command(app, action);
 #endif
   ete::cli::add_logits_command(app, action);

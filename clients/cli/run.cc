@@ -113,7 +113,7 @@ int run(const CLI::App& command, const RunOptions& options) {
     const int signal = servers->wait_until_ready(signal_fd);
     if (signal != 0) return kSignalExitBase + signal;
   }
-  const auto stub = v1::Generation::NewStub(connect(servers ? servers->address() : options.address));
+  const auto stub = v1::Generation::NewStub(connect(front_of(servers.get(), options)));
   PrefillProgress progress(servers ? servers->worker_address() : "");
   CallWatcher watcher(signal_fd, servers.get());
   const auto write = [&](const std::string& text) { print(text, watcher.cancelled_fd()); };

@@ -16,6 +16,7 @@
 #include "clients/options/engine_flags.h"
 #include "engine/base/error.h"
 #include "services/common/address.h"
+#include "services/common/service_flags.h"
 #include "services/front/tokenizer/utf8.h"
 
 namespace ete::cli {
@@ -214,6 +215,10 @@ void add_server_flags(CLI::App& command, GenerationOptions& options) {
           },
           "use the server there (unix:/path or host:port) instead of starting one")
       ->type_name("ADDR");
+  service::add_client_security_flags(command, "", "that server", options.security);
+  for (const char* flag : {"--tls-ca", "--tls-cert", "--tls-key", "--token"}) {
+    command.get_option(flag)->needs(command.get_option("--address"));
+  }
 }
 
 void add_run_flags(CLI::App& command, RunOptions& options) {

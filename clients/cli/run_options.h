@@ -7,13 +7,15 @@
 
 #include "engine/runtime/engine.h"
 #include "ete/v1/generation.pb.h"
+#include "services/common/tls.h"
 
 namespace ete::cli {
 
 // What `ete run` and `ete chat` need to generate.
 struct GenerationOptions {
-  std::string model;    // empty: the default model
-  std::string address;  // empty: start servers
+  std::string model;                 // empty: the default model
+  std::string address;               // empty: start servers
+  service::ClientSecurity security;  // of that server
   v1::Sampling sampling;
   v1::Stopping stopping;
   EngineOptions engine;  // for its checks only: the worker gets the flags as they were given
@@ -31,7 +33,7 @@ struct RunOptions : GenerationOptions {
   bool json = false;
 };
 
-// `options` outlives the parse. The first adds --model and --address, the second those of sampling and
+// `options` outlives the parse. The first adds --model, --address and what that server is shown, the second those of sampling and
 // stopping, with `max_tokens` as the default, the third sampling and stopping without defaults.
 void add_server_flags(CLI::App& command, GenerationOptions& options);
 void add_generation_flags(CLI::App& command, GenerationOptions& options, int max_tokens);

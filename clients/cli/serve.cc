@@ -39,6 +39,7 @@ class Serving {
   Serving(const ServeOptions& options, const std::vector<std::string>& engine_arguments)
       : options_(options),
         worker_address_("unix:" + directory_.file("worker.sock")),
+        control_address_("unix:" + directory_.file("front.sock")),
         worker_("ete-worker", worker_command({options.engine.model, engine_arguments, worker_address_,
                                               service_arguments(false), ""})),
         front_("ete-front", front_command({worker_address_, options.service.listen.to_string(),
@@ -68,9 +69,11 @@ class Serving {
     const service::ServiceOptions& service = options_.service;
     std::vector<std::string> arguments = {
         "--log-level=" + service.log_level,
+        std::string("--log-format=") + (service.log_format == service::LogFormat::json ? "json" : "text"),
         "--drain-grace=" + std::to_string(static_cast<double>(service.drain_grace.count()) / 1000)};
     if (!for_front) return arguments;
-    if (service.insecure_listen_anywhere) arguments.push_back("--insecure-listen-anywhere");
+    for (const std::string& argument : service::security_arguments(service)) arguments.push_back(argument);
+    arguments.push_back("--control=" + control_address_);
     if (options_.max_requests != 0) {
       arguments.push_back("--max-requests=" + std::to_string(options_.max_requests));
     }
@@ -100,7 +103,7 @@ class Serving {
   // means that the model cannot be served. Later it is said, and whatever runs goes on.
   bool front_answers() {
     try {
-      return front_model(options_.service.listen.to_string()).has_value();
+      return front_model({.address = control_address_, .control = true}).has_value();
     } catch (const Error& error) {
       if (!announced_) throw;
       if (error.what() != last_refusal_) say(error.what());
@@ -125,6 +128,7 @@ class Serving {
   const ServeOptions& options_;
   PrivateDirectory directory_;
   std::string worker_address_;
+  std::string control_address_;  // the front's, for our own questions
   Supervised worker_;
   Supervised front_;
   std::chrono::steady_clock::time_point probe_at_;
@@ -133,8 +137,8 @@ class Serving {
 };
 
 // Throws UsageError for an address that clients must not have, Error for one that is taken.
-void check_listen(const std::string& flag, const service::Address& listen, bool insecure_listen_anywhere) {
-  if (const auto refused = service::refuse_listen(flag, listen, insecure_listen_anywhere)) {
+void check_listen(const std::string& flag, const service::Address& listen, bool anywhere) {
+  if (const auto refused = service::refuse_listen(flag, listen, anywhere)) {
     throw UsageError(*refused);
   }
   if (listen.kind == service::Address::Kind::tcp && listen.port == 0) {
@@ -144,10 +148,9 @@ void check_listen(const std::string& flag, const service::Address& listen, bool 
 }
 
 int serve(const CLI::App& command, const ServeOptions& options) {
-  check_listen("--listen", options.service.listen, options.service.insecure_listen_anywhere);
-  if (options.http.listen) {
-    check_listen("--http", *options.http.listen, options.service.insecure_listen_anywhere);
-  }
+  const bool anywhere = options.service.insecure_listen_anywhere || options.service.authenticates();
+  check_listen("--listen", options.service.listen, anywhere);
+  if (options.http.listen) check_listen("--http", *options.http.listen, anywhere);
   const int signal_fd = block_signals_into_fd({SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGCHLD});
   Serving serving(options, engine_arguments(command));
   return serving.run(signal_fd);
@@ -167,7 +170,9 @@ void add_serve_command(CLI::App& app, Action& action) {
       ->description("unix:/path or host:port where clients connect [127.0.0.1:50051]");
   service::add_http_flags(*command, options->http);
   service::add_max_requests_flag(*command, options->max_requests);
-  command->remove_option(command->get_option("--exit-with-parent"));
+  for (const char* own : {"--exit-with-parent", "--control"}) {
+    command->remove_option(command->get_option(own));
+  }
   add_engine_flags(*command, options->engine);
   command->callback(
       [&action, options, command] { action = [options, command] { return serve(*command, *options); }; });

@@ -130,4 +130,10 @@ void claim_socket_path(const std::string& path) {
   }
 }
 
+void set_socket_mode(const std::string& path, mode_t mode) {
+  if (chmod(path.c_str(), mode) != 0) {
+    throw std::runtime_error("unix:" + path + ": cannot set its mode: " + system_message(errno));
+  }
+}
+
 }  // namespace ete::service

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <string>
 #include <string_view>
 
@@ -27,5 +29,8 @@ Address parse_address(std::string_view text);
 // Makes way for a listener at `path`: removes a socket file that nobody listens at. Throws std::runtime_error
 // when somebody does, when the path is another kind of file, or when the file cannot be removed.
 void claim_socket_path(const std::string& path);
+
+// Who may connect, once it is there. Throws std::runtime_error.
+void set_socket_mode(const std::string& path, mode_t mode);
 
 }  // namespace ete::service

@@ -54,7 +54,13 @@ ListeningServer::ListeningServer(const ListenOptions& options, const std::vector
   grpc::ServerBuilder builder;
   set_limits(builder, options);
   int port = 0;
-  builder.AddListeningPort(address_.grpc_target(), grpc::InsecureServerCredentials(), &port);
+  int control_port = 1;
+  builder.AddListeningPort(address_.grpc_target(), server_credentials(options.tls), &port);
+  if (options.control) {
+    builder.AddListeningPort(options.control->grpc_target(), grpc::experimental::LocalServerCredentials(UDS),
+                             &control_port);
+    claim_socket_path(options.control->path);
+  }
   for (grpc::Service* service : services) builder.RegisterService(service);
 
   // gRPC removes whatever socket file it finds, also a live server's.
@@ -63,10 +69,12 @@ ListeningServer::ListeningServer(const ListenOptions& options, const std::vector
     const PrivateFiles private_files;
     server_ = builder.BuildAndStart();
   }
-  if (server_ == nullptr || port == 0) {
-    throw std::runtime_error("cannot listen at " + address_.to_string() +
+  if (server_ == nullptr || port == 0 || control_port == 0) {
+    const Address& refused = control_port == 0 ? *options.control : address_;
+    throw std::runtime_error("cannot listen at " + refused.to_string() +
                              ": the address is in use, not of this machine, or not permitted");
   }
+  if (address_.kind == Address::Kind::unix_socket) set_socket_mode(address_.path, options.socket_mode);
   set_serving(false);
   if (address_.kind == Address::Kind::tcp) address_.port = port;
 }

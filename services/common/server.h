@@ -5,10 +5,12 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "services/common/address.h"
+#include "services/common/tls.h"
 
 namespace ete::service {
 
@@ -17,13 +19,17 @@ struct ListenOptions {
   int max_receive_bytes = 16 << 20;  // a larger message ends its call with RESOURCE_EXHAUSTED
   int max_streams = 1024;            // of one connection at a time; further ones wait at the client
   size_t max_buffer_bytes = 0;       // gRPC's own, of all connections; 0: no bound
+  TlsFiles tls = {};                 // without a certificate: no TLS
+  mode_t socket_mode = 0600;         // when `address` is a Unix socket
+  std::optional<Address> control = std::nullopt;  // besides; a Unix socket of mode 0600, without TLS
 };
 
 // A gRPC server with health (grpc.health.v1) and reflection, listening from construction on; NOT_SERVING
-// until told otherwise. A Unix socket has mode 0600. Thread-safe, but for shutdown and destruction.
+// until told otherwise. Thread-safe, but for shutdown and destruction.
 class ListeningServer {
  public:
-  // The services outlive the server. Throws std::runtime_error naming the address when it cannot listen.
+  // The services outlive the server. Throws std::runtime_error naming the address when it cannot listen, or
+  // the TLS file that cannot be used.
   ListeningServer(const ListenOptions& options, const std::vector<grpc::Service*>& services);
   ~ListeningServer();  // shutdown, without grace
   ListeningServer(const ListeningServer&) = delete;

@@ -1,6 +1,7 @@
 #include "services/front/config.h"
 
 #include <iostream>
+#include <stdexcept>
 
 #include "clients/options/command_line.h"
 
@@ -9,16 +10,28 @@ namespace ete::front {
 std::optional<int> parse_front_config(int argc, const char* const* argv, FrontConfig& config) {
   CLI::App app("Text in, streamed text out (ete.v1.Generation), from the model that a worker serves.",
                "ete-front");
-  service::add_address_flag(app, "--worker", "where ete-worker listens: unix:/path or host:port",
-                            config.worker)
+  app.add_option_function<std::string>(
+         "--worker,--workers",
+         [&config](const std::string& text) {
+           try {
+             config.workers.workers = parse_workers(text);
+           } catch (const std::invalid_argument& error) {
+             throw CLI::ValidationError("--workers", error.what());
+           }
+         },
+         "where ete-worker listens: unix:/path or host:port; several, separated by commas; dns:host:port: at "
+         "each of the host's addresses")
+      ->type_name("ADDR,...")
       ->required();
+  service::add_client_security_flags(app, "worker-", "a worker", config.workers.security);
   service::add_service_flags(app, config.service);
   service::add_http_flags(app, config.http);
   service::add_max_requests_flag(app, config.max_requests);
   if (const auto exit_code = service::parse_server_flags(app, argc, argv, config.service)) return exit_code;
   if (!config.http.listen) return std::nullopt;
   const auto refused =
-      service::refuse_listen("--http", *config.http.listen, config.service.insecure_listen_anywhere);
+      service::refuse_listen("--http", *config.http.listen,
+                             config.service.insecure_listen_anywhere || config.service.authenticates());
   if (!refused) return std::nullopt;
   std::cerr << error_line(app.get_name(), *refused) + "\n";
   return 2;

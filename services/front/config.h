@@ -2,14 +2,14 @@
 
 #include <optional>
 
-#include "services/common/address.h"
 #include "services/common/service_flags.h"
 #include "services/front/limits.h"
+#include "services/front/worker_pool.h"
 
 namespace ete::front {
 
 struct FrontConfig {
-  service::Address worker;
+  WorkerPool::Options workers;
   service::ServiceOptions service;
   service::HttpOptions http;
   int max_requests = kMostRequests;

@@ -6,7 +6,6 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -31,9 +30,8 @@ constexpr milliseconds kUntilServing{100};
 constexpr milliseconds kWhileServing{1000};
 constexpr milliseconds kStatusTimeout{2'000};
 constexpr milliseconds kModelTimeout{60'000};
-constexpr milliseconds kComeback{5'000};
 
-std::shared_ptr<grpc::Channel> make_channel(const service::Address& worker) {
+std::shared_ptr<grpc::Channel> make_channel(const WorkerLink& link) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kLeastBackoffMs);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kMostBackoffMs);
@@ -48,7 +46,9 @@ std::shared_ptr<grpc::Channel> make_channel(const service::Address& worker) {
   // A proxy named in the environment is not for this.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetMaxReceiveMessageSize(kMostReplyBytes);
-  return grpc::CreateCustomChannel(worker.grpc_target(), grpc::InsecureChannelCredentials(), arguments);
+  if (!link.tls_name.empty()) arguments.SetString(GRPC_SSL_TARGET_NAME_OVERRIDE_ARG, link.tls_name);
+  return grpc::CreateCustomChannel(link.address.grpc_target(), service::channel_credentials(link.tls),
+                                   arguments);
 }
 
 }  // namespace
@@ -57,6 +57,7 @@ class EngineClient::Call {
  public:
   Call(EngineClient& client, milliseconds timeout) : client_(client) {
     context_.set_deadline(std::chrono::system_clock::now() + timeout);
+    client_.authorize(context_);
     const std::lock_guard lock(client_.mutex_);
     client_.running_call_ = &context_;
     if (client_.stop_) context_.TryCancel();
@@ -72,22 +73,22 @@ class EngineClient::Call {
   grpc::ClientContext context_;
 };
 
-EngineClient::EngineClient(const service::Address& worker, std::function<void(bool serving)> on_serving)
-    : where_(worker.to_string()),
-      on_serving_(std::move(on_serving)),
-      channel_(make_channel(worker)),
+EngineClient::EngineClient(const WorkerLink& link, std::function<void()> on_change)
+    : where_(link.address.to_string()),
+      on_change_(std::move(on_change)),
+      token_(link.token),
+      channel_(make_channel(link)),
       stub_(v1::Engine::NewStub(channel_)),
       why_away_("not connected yet"),
       thread_([this] { run(); }) {}
 
-EngineClient::~EngineClient() {
+void EngineClient::stop() {
   {
     const std::lock_guard lock(mutex_);
-    stop_ = true;
+    if (std::exchange(stop_, true)) return;
     if (running_call_ != nullptr) running_call_->TryCancel();
   }
   thread_.join();
-  call_settled();
   std::unique_lock lock(mutex_);
   std::vector<std::shared_ptr<EngineSession>> running;
   for (const auto& [number, session] : sessions_) running.push_back(session.lock());
@@ -110,45 +111,56 @@ bool EngineClient::serves(const std::string& worker_id) const {
   return serving_ != nullptr && serving_->worker_id == worker_id;
 }
 
-std::shared_ptr<const ServedModel> EngineClient::model() const {
+EngineClient::State EngineClient::state() const {
   const std::lock_guard lock(mutex_);
-  if (serving_ != nullptr) return serving_;
-  throw FrontError(away_code_, "the worker at " + where_ + ": " + why_away_);
+  State state{.serving = serving_, .away = std::nullopt, .expected_since = expected_since_, .name = name_};
+  if (serving_ == nullptr) {
+    state.away = FrontError(away_code_, "the worker at " + where_ + ": " + why_away_);
+  }
+  return state;
 }
 
-void EngineClient::when_settled(std::chrono::system_clock::time_point deadline, std::function<void()> then) {
-  {
-    const std::lock_guard lock(mutex_);
-    const auto until = std::min(deadline, expected_since_ + kComeback);
-    const bool may_come_back = serving_ == nullptr && away_code_ == FrontErrorCode::unavailable && !stop_;
-    if (may_come_back && std::chrono::system_clock::now() < until) {
-      waiting_.push_back({until, std::move(then)});
-      return;
-    }
-  }
-  then();
+std::optional<v1::GetStatusReply> EngineClient::status() const {
+  const std::lock_guard lock(mutex_);
+  return status_;
 }
 
-void EngineClient::call_settled() {
-  std::vector<Waiting> settled;
+int64_t EngineClient::load() const {
+  const std::lock_guard lock(mutex_);
+  const auto ours = static_cast<int64_t>(sessions_.size());
+  if (!status_) return ours;
+  return std::max(ours, static_cast<int64_t>(status_->sessions()) + status_->queued());
+}
+
+void EngineClient::suspect() {
   {
     const std::lock_guard lock(mutex_);
-    const bool all = serving_ != nullptr || away_code_ != FrontErrorCode::unavailable || stop_;
-    const auto now = std::chrono::system_clock::now();
-    const auto first = std::stable_partition(waiting_.begin(), waiting_.end(), [&](const Waiting& waiting) {
-      return !all && now < waiting.until;
-    });
-    std::move(first, waiting_.end(), std::back_inserter(settled));
-    waiting_.erase(first, waiting_.end());
+    look_now_ = true;
   }
-  for (const Waiting& waiting : settled) waiting.then();
+  set_away("a session ended");
+}
+
+void EngineClient::forget_status() {
+  const std::lock_guard lock(mutex_);
+  status_.reset();
+}
+
+bool EngineClient::take_look_now() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(look_now_, false);
+}
+
+void EngineClient::authorize(grpc::ClientContext& context) const {
+  if (token_ != nullptr) context.AddMetadata("authorization", "Bearer " + token_->token());
 }
 
 std::shared_ptr<EngineSession> EngineClient::open_session(std::chrono::system_clock::time_point deadline,
+                                                          const std::string& traceparent,
                                                           std::shared_ptr<EngineSession::Events> events) {
   uint64_t number;
   {
     const std::lock_guard lock(mutex_);
+    if (stop_) throw FrontError(FrontErrorCode::unavailable, "the front is shutting down");
     number = sessions_opened_++;
     sessions_[number] = {};
   }
@@ -158,7 +170,12 @@ std::shared_ptr<EngineSession> EngineClient::open_session(std::chrono::system_cl
     sessions_.erase(number);
     sessions_ended_.notify_all();
   };
-  auto session = WorkerSession::start({stub_, where_, on_done}, deadline, std::move(events));
+  const auto prepare = [this, deadline, &traceparent](grpc::ClientContext& context) {
+    context.set_deadline(deadline);
+    authorize(context);
+    if (!traceparent.empty()) context.AddMetadata("traceparent", traceparent);
+  };
+  auto session = WorkerSession::start({stub_, where_, on_done}, prepare, std::move(events));
   const std::lock_guard lock(mutex_);
   if (const auto entry = sessions_.find(number); entry != sessions_.end()) entry->second = session;
   return session;
@@ -171,17 +188,23 @@ void EngineClient::run() {
     const auto now = std::chrono::steady_clock::now();
     if (state != GRPC_CHANNEL_READY) {
       set_away("not connected");
+      forget_status();
       next_look = now;
-    } else if (now >= next_look) {
+    } else if (take_look_now() || now >= next_look) {
       next_look = now + inspect();
     }
-    call_settled();
     channel_->WaitForStateChange(state, std::chrono::system_clock::now() + kTick);
   }
 }
 
 std::chrono::milliseconds EngineClient::inspect() {
-  const std::optional<v1::GetStatusReply> status = fetch_status();
+  std::optional<v1::GetStatusReply> status;
+  try {
+    status = fetch_status();
+  } catch (const FrontError& error) {
+    set_away(error.what());
+    return kWhileServing;
+  }
   if (!status) {
     if (!stopping()) set_away("it does not tell its status");
     return kUntilServing;
@@ -217,7 +240,15 @@ std::optional<v1::GetStatusReply> EngineClient::fetch_status() {
   Call call(*this, kStatusTimeout);
   v1::GetStatusReply reply;
   const grpc::Status status = stub_->GetStatus(call.context(), {}, &reply);
+  {
+    const std::lock_guard lock(mutex_);
+    status_.reset();
+    if (status.ok()) status_ = reply;
+  }
   if (status.ok()) return reply;
+  if (status.error_code() == grpc::StatusCode::UNAUTHENTICATED) {
+    throw FrontError(FrontErrorCode::internal, "it does not take the front's token");
+  }
   if (!stopping()) spdlog::debug("the worker at {}: status: {}", where_, status.error_message());
   return std::nullopt;
 }
@@ -269,19 +300,18 @@ void EngineClient::set_away(const std::string& why, FrontErrorCode code) {
     expected_since_ = std::chrono::system_clock::now();
   }
   spdlog::warn("the worker at {} is away: {}", where_, why);
-  on_serving_(false);
+  on_change_();
 }
 
 void EngineClient::set_serving(std::shared_ptr<const ServedModel> model) {
   spdlog::info("the worker at {} serves {} ({}, {} ids, context {})", where_, model->name,
                model->architecture, model->vocab_size, model->context);
-  bool changed;
   {
     const std::lock_guard lock(mutex_);
-    changed = serving_ == nullptr;
+    name_ = model->name;
     serving_ = std::move(model);
   }
-  if (changed) on_serving_(true);
+  on_change_();
 }
 
 }  // namespace ete::front

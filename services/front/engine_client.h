@@ -16,39 +16,63 @@
 
 #include "ete/v1/engine.grpc.pb.h"
 #include "services/common/address.h"
+#include "services/common/tls.h"
+#include "services/common/token_file.h"
 #include "services/front/engine_session.h"
 #include "services/front/front_error.h"
 #include "services/front/served_model.h"
 
 namespace ete::front {
 
+// How a front reaches a worker.
+struct WorkerLink {
+  service::Address address;
+  std::string tls_name = {};                             // whose certificate it shows; empty: the address's
+  service::TlsFiles tls = {};                            // without an authority: no TLS
+  std::shared_ptr<service::SecretFile> token = nullptr;  // null: none is shown
+};
+
 // The way to one worker. A thread of its own keeps the connection, notices when the worker goes and comes
 // back, and fetches the model anew whenever it may have changed; requests that run keep the model with which
 // they began. Thread-safe.
 class EngineClient {
  public:
-  // on_serving: told on the client's thread when requests begin to be worth sending, and when they cease to
-  // be.
-  EngineClient(const service::Address& worker, std::function<void(bool serving)> on_serving);
-  // Cancels the sessions that still run, and waits until all have ended.
-  ~EngineClient();
+  // on_change: told when requests begin to be worth sending, and when they cease to be.
+  EngineClient(const WorkerLink& link, std::function<void()> on_change);
+  ~EngineClient() { stop(); }
   EngineClient(const EngineClient&) = delete;
   EngineClient& operator=(const EngineClient&) = delete;
 
-  // Never null. FrontError(unavailable): the worker is away or still loading its model (the message says
-  // which). Any other code: the worker is there, but its model cannot be served.
-  std::shared_ptr<const ServedModel> model() const;
+  // Cancels the sessions that still run, and waits until all have ended; no other call comes after it. Not
+  // from a session's events.
+  void stop();
 
-  // Calls `then` at once, unless the worker was lost a moment ago and may be on its way back: then on the
-  // client's thread when it serves again, or when 5 s after the loss or `deadline` have come.
-  void when_settled(std::chrono::system_clock::time_point deadline, std::function<void()> then);
+  struct State {
+    std::shared_ptr<const ServedModel> serving;  // null: away
+    // Why, while it is. FrontError(unavailable): the worker is away or still loading its model (the message
+    // says which). Any other code: the worker is there, but its model cannot be served.
+    std::optional<FrontError> away;
+    // When it was lost, or its model began to be read; the epoch: neither happened yet.
+    std::chrono::system_clock::time_point expected_since;
+    std::string name;  // of the model that it serves, or served last
+  };
+  State state() const;
+  // What the worker told last of itself; empty: nothing, or it is not connected.
+  std::optional<v1::GetStatusReply> status() const;
+  // Sessions that it has or that wait there, of this front or of others.
+  int64_t load() const;
+  // A session ended as if the worker were gone: it counts as lost until it has told its status anew.
+  void suspect();
 
   // For calls that are passed on as they are, whether or not the worker serves; they end before this does.
   v1::Engine::Stub& stub() const { return *stub_; }
+  // Shows the worker the front's token.
+  void authorize(grpc::ClientContext& context) const;
   const std::string& where() const { return where_; }
 
   // The session's end also tells when the worker cannot be reached.
   std::shared_ptr<EngineSession> open_session(std::chrono::system_clock::time_point deadline,
+                                              const std::string& traceparent,
                                               std::shared_ptr<EngineSession::Events> events);
 
  private:
@@ -62,15 +86,16 @@ class EngineClient {
   void expect_soon();
   void set_serving(std::shared_ptr<const ServedModel> model);
   bool serves(const std::string& worker_id) const;
-  // Calls those that wait in vain, or need not any more.
-  void call_settled();
   bool stopping() const;
+  bool take_look_now();
+  void forget_status();
 
   // A call of the client's thread that the destructor can cancel.
   class Call;
 
   const std::string where_;
-  const std::function<void(bool)> on_serving_;
+  const std::function<void()> on_change_;
+  const std::shared_ptr<service::SecretFile> token_;
   const std::shared_ptr<grpc::Channel> channel_;
   const std::shared_ptr<v1::Engine::Stub> stub_;
   std::shared_ptr<const ServedModel> latest_;  // the client's thread's own: what was fetched last
@@ -84,13 +109,11 @@ class EngineClient {
   FrontErrorCode away_code_ = FrontErrorCode::unavailable;
   // When serving_ became null, or its model began to be read; the epoch: neither happened yet.
   std::chrono::system_clock::time_point expected_since_;
-  struct Waiting {
-    std::chrono::system_clock::time_point until;
-    std::function<void()> then;
-  };
-  std::vector<Waiting> waiting_;
+  std::string name_;  // of the model that it serves, or served last
+  std::optional<v1::GetStatusReply> status_;
   grpc::ClientContext* running_call_ = nullptr;
   bool stop_ = false;
+  bool look_now_ = false;  // the status is due at once
   uint64_t sessions_opened_ = 0;
   std::map<uint64_t, std::weak_ptr<EngineSession>> sessions_;  // those that gRPC has not ended
 

@@ -21,7 +21,7 @@ namespace ete::front {
 int run_front(int argc, const char* const* argv) {
   FrontConfig config;
   if (const auto exit_code = parse_front_config(argc, argv, config)) return *exit_code;
-  service::start_logging("ete-front", config.service.log_level);
+  service::start_logging("ete-front", config.service.log_level, config.service.log_format);
   // protobuf reports every message that does not parse; clients are told, the log need not be.
   google::protobuf::SetLogHandler([](google::protobuf::LogLevel /*level*/, const char* /*file*/, int /*line*/,
                                      const std::string& message) { spdlog::debug("protobuf: {}", message); });
@@ -31,11 +31,18 @@ int run_front(int argc, const char* const* argv) {
     if (config.service.exit_with_parent != 0) {
       service::exit_with_parent(static_cast<pid_t>(config.service.exit_with_parent));
     }
-    std::optional<FrontServer::Http> http;
-    if (config.http.listen) http = {*config.http.listen, config.http.origins};
-    FrontServer server(config.worker, config.service.listen, kMostUnread, http, config.max_requests);
+    FrontServer::Options options{.workers = config.workers,
+                                 .listen = config.service.listen,
+                                 .most_requests = config.max_requests,
+                                 .tls = config.service.tls,
+                                 .token_file = config.service.token_file,
+                                 .socket_mode = config.service.socket_mode,
+                                 .control = config.service.control};
+    if (config.http.listen) options.http = {*config.http.listen, config.http.origins};
+    FrontServer server(options);
+    service::warn_of_clear_tokens(config.service);
     spdlog::info("listening at {}", server.address().to_string());
-    if (http) spdlog::info("listening for HTTP at {}", server.http_address().to_string());
+    if (options.http) spdlog::info("listening for HTTP at {}", server.http_address().to_string());
     stop.get_future().wait();
     spdlog::info("stopping");
     server.shutdown(config.service.drain_grace);

@@ -9,21 +9,29 @@ constexpr std::chrono::milliseconds kShutdownGrace{500};  // for the short calls
 
 }  // namespace
 
-FrontServer::FrontServer(const service::Address& worker, const service::Address& listen,
-                         std::chrono::milliseconds most_unread, const std::optional<Http>& http,
-                         int most_requests)
-    : requests_(most_requests),
-      client_(worker, [this](bool serving) { worker_changed(serving); }),
-      generation_({client_, texts_, requests_}, chats_, most_unread) {
-  const service::ListenOptions options{.address = listen,
-                                       .max_receive_bytes = kMostMessageBytes,
-                                       .max_streams = kMostStreamsPerConnection,
-                                       .max_buffer_bytes = kMostBufferBytes};
-  server_.emplace(options, std::vector<grpc::Service*>{&generation_});
-  if (http) {
-    HttpServer::Options settings{.address = http->listen};
-    settings.limits.unread = most_unread;
-    openai_.emplace(OpenAiHost{{client_, texts_, requests_}, chats_}, http->origins);
+FrontServer::FrontServer(const Options& options)
+    : access_(options.token_file, [this] { metrics_.refused(); }),
+      requests_(options.most_requests),
+      workers_(options.workers, [this](bool serving) { worker_changed(serving); }),
+      generation_({workers_, texts_, requests_, metrics_}, chats_, access_, options.most_unread) {
+  const service::ListenOptions listen{.address = options.listen,
+                                      .max_receive_bytes = kMostMessageBytes,
+                                      .max_streams = kMostStreamsPerConnection,
+                                      .max_buffer_bytes = kMostBufferBytes,
+                                      .tls = options.tls,
+                                      .socket_mode = options.socket_mode,
+                                      .control = options.control};
+  server_.emplace(listen, std::vector<grpc::Service*>{&generation_});
+  if (options.http) {
+    HttpServer::Options settings{.address = options.http->listen};
+    settings.limits.unread = options.most_unread;
+    settings.tls = options.tls;
+    settings.socket_mode = options.socket_mode;
+    settings.on_refused = [this](const std::string& reason, const std::string& peer) {
+      access_.note_refused(reason, peer);
+    };
+    openai_.emplace(OpenAiHost{{workers_, texts_, requests_, metrics_}, chats_, access_},
+                    options.http->origins);
     http_.emplace(settings,
                   [this](const std::shared_ptr<HttpExchange>& exchange) { openai_->handle(exchange); });
   }

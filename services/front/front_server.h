@@ -6,13 +6,15 @@
 #include <string>
 #include <vector>
 
+#include "services/common/access.h"
 #include "services/common/address.h"
 #include "services/common/server.h"
-#include "services/front/engine_client.h"
 #include "services/front/generation_service.h"
 #include "services/front/http/http_server.h"
 #include "services/front/http/openai_service.h"
 #include "services/front/limits.h"
+#include "services/front/metrics.h"
+#include "services/front/worker_pool.h"
 
 namespace ete::front {
 
@@ -24,11 +26,22 @@ class FrontServer {
     std::vector<std::string> origins;  // of web pages that are answered, beside this machine's
   };
 
-  // std::runtime_error when it cannot listen. most_unread: how long a client may leave what it asked for
-  // unread. most_requests: that run or wait.
-  FrontServer(const service::Address& worker, const service::Address& listen,
-              std::chrono::milliseconds most_unread = kMostUnread,
-              const std::optional<Http>& http = std::nullopt, int most_requests = kMostRequests);
+  struct Options {
+    WorkerPool::Options workers;
+    service::Address listen;
+    // How long a client may leave what it asked for unread.
+    std::chrono::milliseconds most_unread = kMostUnread;
+    int most_requests = kMostRequests;  // that run or wait
+    std::optional<Http> http = std::nullopt;
+    // Of both listeners.
+    service::TlsFiles tls = {};
+    std::string token_file = {};  // empty: everybody may call
+    mode_t socket_mode = 0600;
+    std::optional<service::Address> control = std::nullopt;
+  };
+
+  // std::runtime_error when it cannot listen, or a file cannot be used.
+  explicit FrontServer(const Options& options);
   ~FrontServer();
 
   const service::Address& address() const { return server_->address(); }
@@ -45,8 +58,10 @@ class FrontServer {
   bool stopping_ = false;
   service::ListeningServer* listening_ = nullptr;
 
-  RequestRegistry requests_;  // some requests end with the sessions of the client
-  EngineClient client_;
+  Metrics metrics_;
+  service::Access access_;
+  RequestRegistry requests_;  // some requests end with the sessions of the workers
+  WorkerPool workers_;
   TextPool texts_;  // the jobs of both, as the next, belong to calls: those have ended before they do
   ChatRenderer chats_;
   GenerationService generation_;

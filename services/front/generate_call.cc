@@ -11,8 +11,8 @@
 namespace ete::front {
 
 GenerateCall* GenerateCall::start(const Host& host, grpc::CallbackServerContext& context,
-                                  const grpc::ByteBuffer& request) {
-  auto call = std::make_shared<GenerateCall>(host, context);
+                                  service::Caller caller, const grpc::ByteBuffer& request) {
+  auto call = std::make_shared<GenerateCall>(host, context, std::move(caller));
   call->self_ = call;
   // The client's cancellation may already be on its way.
   call->strand().post([call = call.get(), &request] { call->read(request); });
@@ -60,7 +60,7 @@ void GenerateCall::OnDone() {
   if (counted_) host_.calls.leave();
 }
 
-void GenerateCall::on_reply(v1::GenerateReply reply) {
+void GenerateCall::deliver(v1::GenerateReply reply) {
   waiting_tokens_ += reply.piece().ids_size();
   waiting_bytes_ += reply.ByteSizeLong();
   if (reply.has_piece() && !waiting_.empty() && waiting_.back().has_piece()) {

@@ -36,11 +36,11 @@ class GenerateCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, pu
   };
 
   // The reactor owns itself. Ends as unavailable when `host.calls` is closed.
-  static GenerateCall* start(const Host& host, grpc::CallbackServerContext& context,
+  static GenerateCall* start(const Host& host, grpc::CallbackServerContext& context, service::Caller caller,
                              const grpc::ByteBuffer& request);
 
-  GenerateCall(const Host& host, grpc::CallbackServerContext& context)
-      : RunningRequest(host.shared, context.deadline()),
+  GenerateCall(const Host& host, grpc::CallbackServerContext& context, service::Caller caller)
+      : RunningRequest(host.shared, std::move(caller), context.deadline()),
         host_(host),
         context_(context),
         counted_(host.calls.enter()) {}
@@ -49,10 +49,10 @@ class GenerateCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, pu
   void OnCancel() override;
   void OnDone() override;
 
-  void on_reply(v1::GenerateReply reply) override;
   bool wants_more() override;
 
  private:
+  void deliver(v1::GenerateReply reply) override;
   void on_ended(const std::optional<FrontError>& error) override;
   void read(const grpc::ByteBuffer& request);
   std::shared_ptr<GenerateCall> self();

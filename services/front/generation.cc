@@ -39,8 +39,9 @@ Generation::Generation(std::shared_ptr<const ServedModel> model, GenerationReque
     : model_(std::move(model)),
       request_(std::move(request)),
       sink_(sink),
-      session_(session),
+      session_(&session),
       constraint_(model_, request_.rules, ending_ids(*model_, request_)),
+      ids_(request_.prompt_ids),
       sampler_(request_.sampling, model_->vocab_size, request_.prompt_ids, request_.logprobs),
       matcher_(request_.stops),
       decoder_(*model_->tokenizer, true),
@@ -54,9 +55,12 @@ Generation::Generation(std::shared_ptr<const ServedModel> model, GenerationReque
   if (constraint_.has_grammar()) decoder_.begin_text();
   sampler_.allow(constraint_.allowed());
   if (request_.draft_tokens != 0 && sampler_.asks_alike()) lookup_.emplace(request_.prompt_ids);
-  if (request_.prompt_logprobs && request_.prompt_ids.size() > 1) {
-    scorer_.emplace(request_.prompt_ids, request_.logprobs.value_or(0));
-  }
+  score_from_the_start();
+}
+
+void Generation::score_from_the_start() {
+  if (!request_.prompt_logprobs || request_.prompt_ids.size() <= 1) return;
+  scorer_.emplace(request_.prompt_ids, request_.logprobs.value_or(0));
 }
 
 std::vector<int32_t> Generation::ending_ids(const ServedModel& model, const GenerationRequest& request) {
@@ -70,17 +74,24 @@ void Generation::start() {
   if (!scorer_) tell_prompt();
   // An empty text needs no pass.
   if (!scorer_ && budget_ > 0 && ends_with_the_prompt()) return;
+  open();
+}
 
+void Generation::open() {
+  open_due_ = false;
+  opened_ = true;
+  drafts_.clear();
+  if (scorer_) score_from_the_start();
   v1::SessionRequest message;
   v1::Open* open = message.mutable_open();
   open->set_request_id(session_name(request_.request_id));
   open->set_cache_salt(request_.cache_salt);
   open->set_priority(request_.priority);
   if (!scorer_) {
-    open->mutable_prompt_ids()->Add(request_.prompt_ids.begin(), request_.prompt_ids.end());
+    open->mutable_prompt_ids()->Add(ids_.begin(), ids_.end());
     fill_wanted(open->mutable_wanted());
   }
-  session_.send(std::move(message));
+  session_->send(std::move(message));
 }
 
 void Generation::tell_prompt() {
@@ -97,7 +108,7 @@ void Generation::tell_prompt() {
 void Generation::score_next() {
   v1::SessionRequest message;
   *message.mutable_step() = scorer_->next();
-  session_.send(std::move(message));
+  session_->send(std::move(message));
 }
 
 // Where nothing is to be generated, or the grammar allows nothing: the end, without a draw.
@@ -152,6 +163,13 @@ void Generation::resume() {
   attempt([this] { step(); });
 }
 
+void Generation::move_to(EngineSession& session) {
+  session_ = &session;
+  open_due_ = true;
+  // Else resume() goes on.
+  if (!ended_ && !paused_) attempt([this] { open(); });
+}
+
 void Generation::handle(const v1::SessionReply& reply) {
   switch (reply.reply_case()) {
     case v1::SessionReply::kOpened:
@@ -197,7 +215,7 @@ void Generation::draw_rows() {
     if (!sampled) {
       v1::SessionRequest fetch;
       fetch.mutable_fetch_row()->set_position(result_.position() + static_cast<int64_t>(row_));
-      return session_.send(std::move(fetch));
+      return session_->send(std::move(fetch));
     }
     if (!take(*sampled)) return;
   }
@@ -243,6 +261,7 @@ bool Generation::take(const Sampled& sampled) {
   if (generated_ == 0) first_token_ = last_token_;
   ++generated_;
   last_id_ = sampled.id;
+  ids_.push_back(sampled.id);
 
   v1::Finish done;
   std::string text;
@@ -284,8 +303,7 @@ bool Generation::goes_on(int32_t id) {
     ++accepted_drafts_;
     return true;
   }
-  const bool was_prompt = generated_ == 1;
-  if (!was_prompt) pace_.note(static_cast<int>(drafts_.size()), static_cast<int>(row_), step_ms_);
+  if (!opened_) pace_.note(static_cast<int>(drafts_.size()), static_cast<int>(row_), step_ms_);
   sampler_.allow(constraint_.allowed());
   if (sink_.wants_more()) {
     step();
@@ -312,6 +330,8 @@ void Generation::emit(std::string text, const Sampled& sampled) {
 }
 
 void Generation::step() {
+  if (open_due_) return open();
+  opened_ = false;
   v1::SessionRequest message;
   v1::Step* step = message.mutable_step();
   step->set_position(static_cast<int64_t>(request_.prompt_ids.size()) + generated_ - 1);
@@ -322,7 +342,7 @@ void Generation::step() {
   drafted_ += static_cast<int64_t>(drafts_.size());
   fill_wanted(step->mutable_wanted());
   stepped_ = Clock::now();
-  session_.send(std::move(message));
+  session_->send(std::move(message));
 }
 
 // What one step yields may fill the budget, never more.
@@ -360,9 +380,9 @@ void Generation::end(const std::optional<FrontError>& error) {
   if (ended_) return;
   ended_ = true;
   if (error) {
-    session_.cancel();
+    session_->cancel();
   } else {
-    session_.finish();
+    session_->finish();
   }
   sink_.on_end(error);
 }

@@ -65,10 +65,16 @@ class Generation {
   void on_session_end(const FrontError& reason);
   // The sink wants more again.
   void resume();
+  // The session was lost: this one goes on from the prompt and the ids so far. It outlives the generation.
+  void move_to(EngineSession& session);
   // Ends the request: the client's cancellation, or its deadline.
   void cancel(const FrontError& reason);
 
   const GenerationRequest& request() const { return request_; }
+  const ServedModel& model() const { return *model_; }
+  // The prompt's, then those generated.
+  const std::vector<int32_t>& ids() const { return ids_; }
+  int64_t generated() const { return generated_; }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -78,6 +84,7 @@ class Generation {
   void attempt(Work work);
   void handle(const v1::SessionReply& reply);
   void tell_prompt();
+  void score_from_the_start();
   void score_next();
   void handle_score(const v1::StepResult& result);
   bool ends_with_the_prompt();
@@ -87,6 +94,7 @@ class Generation {
   std::optional<Sampled> draw(const v1::LogitsRow& row);
   bool take(const Sampled& sampled);
   bool goes_on(int32_t id);
+  void open();
   void step();
   std::vector<int32_t> next_drafts() const;
   void fill_wanted(v1::Wanted* wanted) const;
@@ -102,8 +110,11 @@ class Generation {
   const std::shared_ptr<const ServedModel> model_;
   const GenerationRequest request_;
   Sink& sink_;
-  EngineSession& session_;
+  EngineSession* session_;
+  bool open_due_ = true;  // the session knows nothing yet
+  bool opened_ = false;   // by what was sent last
   TokenConstraint constraint_;
+  std::vector<int32_t> ids_;  // the prompt's, then those generated
   Sampler sampler_;
   StopMatcher matcher_;
   StreamDecoder decoder_;

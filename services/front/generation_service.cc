@@ -21,6 +21,20 @@ grpc::Status status_of(Work work) {
   return error ? to_status(*error) : grpc::Status::OK;
 }
 
+// Of a call of strangers.
+template <typename Message>
+class RefusedStream final : public grpc::ServerWriteReactor<Message> {
+ public:
+  RefusedStream() { this->Finish(service::Access::refusal()); }
+  void OnDone() override { delete this; }
+};
+
+grpc::ServerUnaryReactor* refuse(grpc::CallbackServerContext* context) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(service::Access::refusal());
+  return reactor;
+}
+
 // Answers with what `make` returns or throws.
 template <typename Make>
 grpc::ServerUnaryReactor* answer(grpc::CallbackServerContext* context, grpc::ByteBuffer* reply, Make make) {
@@ -70,16 +84,20 @@ bool GenerationService::drain(std::chrono::milliseconds grace) {
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerationService::Generate(grpc::CallbackServerContext* context,
                                                                         const grpc::ByteBuffer* request) {
-  return GenerateCall::start({shared_, generate_calls_, most_unread_}, *context, *request);
+  auto caller = access_.admit(*context);
+  if (!caller) return new RefusedStream<grpc::ByteBuffer>;
+  return GenerateCall::start({host_, generate_calls_, most_unread_}, *context, std::move(*caller), *request);
 }
 
 grpc::ServerUnaryReactor* GenerationService::Tokenize(grpc::CallbackServerContext* context,
                                                       const grpc::ByteBuffer* request,
                                                       grpc::ByteBuffer* reply) {
-  return answer_in(texts_, context, request->Length(), reply, [this, request] {
+  if (!access_.admit(*context)) return refuse(context);
+  return answer_in(host_.texts, context, request->Length(), reply, [this, request] {
     const auto message = parse<v1::TokenizeRequest>(*request);
     const EncodeOptions options = validate(message);
-    const std::vector<int32_t> ids = client_.model()->tokenizer->encode(message.text(), options);
+    const std::vector<int32_t> ids =
+        host_.workers.model(message.model())->tokenizer->encode(message.text(), options);
     v1::TokenizeReply out;
     out.mutable_ids()->Add(ids.begin(), ids.end());
     return out;
@@ -89,9 +107,10 @@ grpc::ServerUnaryReactor* GenerationService::Tokenize(grpc::CallbackServerContex
 grpc::ServerUnaryReactor* GenerationService::Detokenize(grpc::CallbackServerContext* context,
                                                         const grpc::ByteBuffer* request,
                                                         grpc::ByteBuffer* reply) {
-  return answer_in(texts_, context, request->Length(), reply, [this, request] {
+  if (!access_.admit(*context)) return refuse(context);
+  return answer_in(host_.texts, context, request->Length(), reply, [this, request] {
     const auto message = parse<v1::DetokenizeRequest>(*request);
-    const std::shared_ptr<const ServedModel> model = client_.model();
+    const std::shared_ptr<const ServedModel> model = host_.workers.model(message.model());
     v1::DetokenizeReply out;
     out.set_text(model->tokenizer->decode(validate(message, *model), message.skip_special()));
     return out;
@@ -101,9 +120,11 @@ grpc::ServerUnaryReactor* GenerationService::Detokenize(grpc::CallbackServerCont
 grpc::ServerUnaryReactor* GenerationService::GetModel(grpc::CallbackServerContext* context,
                                                       const grpc::ByteBuffer* request,
                                                       grpc::ByteBuffer* reply) {
+  if (!access_.admit(*context)) return refuse(context);
   return answer(context, reply, [&] {
-    parse<v1::GetModelInfoRequest>(*request);
-    const std::shared_ptr<const ServedModel> model = client_.model();
+    const auto message = parse<v1::GetModelInfoRequest>(*request);
+    const auto models = host_.workers.models();
+    const auto model = message.has_model() ? host_.workers.model(message.model()) : models[0];
     v1::GetModelInfoReply out;
     out.set_name(model->name);
     out.set_architecture(model->architecture);
@@ -112,6 +133,7 @@ grpc::ServerUnaryReactor* GenerationService::GetModel(grpc::CallbackServerContex
     out.mutable_eos_token_ids()->Add(model->eos_token_ids.begin(), model->eos_token_ids.end());
     out.set_tokenizer_sha256(model->tokenizer_sha256);
     out.set_plan_json(model->plan_json);
+    for (const auto& one : models) out.add_served_models(one->name);
     return out;
   });
 }
@@ -119,6 +141,7 @@ grpc::ServerUnaryReactor* GenerationService::GetModel(grpc::CallbackServerContex
 grpc::ServerUnaryReactor* GenerationService::RenderChat(grpc::CallbackServerContext* context,
                                                         const grpc::ByteBuffer* request,
                                                         grpc::ByteBuffer* reply) {
+  if (!access_.admit(*context)) return refuse(context);
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   const auto done = [reactor, reply](ChatRenderer::Result result) {
     reactor->Finish(status_of([&] {
@@ -129,8 +152,9 @@ grpc::ServerUnaryReactor* GenerationService::RenderChat(grpc::CallbackServerCont
     }));
   };
   const grpc::Status begun = status_of([&] {
-    const ChatPrompt chat = chat_prompt(parse<v1::RenderChatRequest>(*request));
-    chats_.render(*client_.model()->chat, chat.has_tools, chat.variables, done);
+    const auto message = parse<v1::RenderChatRequest>(*request);
+    const ChatPrompt chat = chat_prompt(message);
+    chats_.render(*host_.workers.model(message.model())->chat, chat.has_tools, chat.variables, done);
   });
   if (!begun.ok()) reactor->Finish(begun);
   return reactor;
@@ -138,17 +162,22 @@ grpc::ServerUnaryReactor* GenerationService::RenderChat(grpc::CallbackServerCont
 
 grpc::ServerWriteReactor<v1::SessionPart>* GenerationService::Snapshot(grpc::CallbackServerContext* context,
                                                                        const v1::SnapshotRequest* request) {
-  return relay_snapshot(client_, *context, *request);
+  const auto caller = access_.admit(*context);
+  if (!caller) return new RefusedStream<v1::SessionPart>;
+  return relay_snapshot(host_.workers, *context, *caller, *request);
 }
 
 grpc::ServerReadReactor<v1::SessionPart>* GenerationService::Restore(grpc::CallbackServerContext* context,
                                                                      v1::RestoreReply* reply) {
-  return relay_restore(client_, *context, *reply);
+  const auto caller = access_.admit(*context);
+  return relay_restore(host_.workers, *context, caller, *reply);
 }
 
 grpc::ServerUnaryReactor* GenerationService::Abort(grpc::CallbackServerContext* context,
                                                    const v1::AbortRequest* request, v1::AbortReply* reply) {
-  reply->set_aborted(shared_.requests.abort(request->request_id()));
+  const auto caller = access_.admit(*context);
+  if (!caller) return refuse(context);
+  reply->set_aborted(host_.requests.abort(request->request_id(), caller->name()));
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   reactor->Finish(grpc::Status::OK);
   return reactor;

@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "ete/v1/generation.grpc.pb.h"
+#include "services/common/access.h"
 #include "services/common/call_count.h"
 #include "services/front/chat/chat_renderer.h"
 #include "services/front/running_request.h"
@@ -17,14 +18,10 @@ class GenerationService final
                   v1::Generation::WithCallbackMethod_Snapshot<v1::Generation::WithCallbackMethod_Restore<
                       v1::Generation::WithCallbackMethod_Abort<v1::Generation::Service>>>>>>>> {
  public:
-  // What is shared, and chats, outlive the service.
-  GenerationService(const RunningRequest::Host& shared, ChatRenderer& chats,
+  // host's parts, chats and access outlive the service.
+  GenerationService(const RunningRequest::Host& host, ChatRenderer& chats, service::Access& access,
                     std::chrono::milliseconds most_unread)
-      : shared_(shared),
-        client_(shared.client),
-        texts_(shared.texts),
-        chats_(chats),
-        most_unread_(most_unread) {}
+      : host_(host), chats_(chats), access_(access), most_unread_(most_unread) {}
 
   // Refuses new calls of Generate; returns when the running ones have ended, or false after `grace`.
   bool drain(std::chrono::milliseconds grace);
@@ -47,10 +44,9 @@ class GenerationService final
                                   v1::AbortReply* reply) override;
 
  private:
-  const RunningRequest::Host shared_;
-  EngineClient& client_;
-  TextPool& texts_;
+  const RunningRequest::Host host_;
   ChatRenderer& chats_;
+  service::Access& access_;
   const std::chrono::milliseconds most_unread_;
   service::CallCount generate_calls_;
 };

@@ -29,11 +29,11 @@ std::unique_ptr<RequestRegistry::Place> RequestRegistry::enter(const RunningRequ
   return std::make_unique<Place>(*this, &request);
 }
 
-void RequestRegistry::name(Place& place, const std::string& request_id,
+void RequestRegistry::name(Place& place, const std::string& request_id, const std::string& caller,
                            std::weak_ptr<RunningRequest> request) {
   const std::lock_guard lock(mutex_);
   place.name_ = request_id;
-  by_name_.emplace(request_id, std::pair(place.request_, std::move(request)));
+  by_name_.emplace(request_id, Named{place.request_, caller, std::move(request)});
 }
 
 void RequestRegistry::leave(const Place& place) {
@@ -44,17 +44,18 @@ void RequestRegistry::leave(const Place& place) {
   mean_ms_ = mean_ms_ == 0 ? took.count() : (1 - kWeight) * mean_ms_ + kWeight * took.count();
   const auto [first, end] = by_name_.equal_range(place.name_);
   const auto own =
-      std::find_if(first, end, [&](const auto& entry) { return entry.second.first == place.request_; });
+      std::find_if(first, end, [&](const auto& entry) { return entry.second.key == place.request_; });
   if (own != end) by_name_.erase(own);
 }
 
-int RequestRegistry::abort(const std::string& request_id) {
+int RequestRegistry::abort(const std::string& request_id, const std::string& caller) {
   std::vector<std::shared_ptr<RunningRequest>> named;
   {
     const std::lock_guard lock(mutex_);
     const auto [first, end] = by_name_.equal_range(request_id);
     for (auto entry = first; entry != end; ++entry) {
-      if (auto request = entry->second.second.lock()) named.push_back(std::move(request));
+      if (!caller.empty() && entry->second.caller != caller) continue;
+      if (auto request = entry->second.request.lock()) named.push_back(std::move(request));
     }
   }
   for (const auto& request : named) request->abort();

@@ -38,9 +38,12 @@ class RequestRegistry {
 
   // FrontError(resource_exhausted), with when to come again, where there are as many as there may be.
   std::unique_ptr<Place> enter(const RunningRequest& request);
-  void name(Place& place, const std::string& request_id, std::weak_ptr<RunningRequest> request);
-  // Ends those that are called so; how many there were.
-  int abort(const std::string& request_id);
+  // caller: the name of whose token it came with; empty: none was asked for.
+  void name(Place& place, const std::string& request_id, const std::string& caller,
+            std::weak_ptr<RunningRequest> request);
+  // Ends the caller's requests that are called so, or, of a caller without a token, all that are; how many
+  // there were.
+  int abort(const std::string& request_id, const std::string& caller);
 
  private:
   void leave(const Place& place);
@@ -49,7 +52,12 @@ class RequestRegistry {
   std::mutex mutex_;  // guards what follows
   int running_ = 0;
   double mean_ms_ = 0;  // that requests took lately; 0: not known
-  std::multimap<std::string, std::pair<const RunningRequest*, std::weak_ptr<RunningRequest>>> by_name_;
+  struct Named {
+    const RunningRequest* key;
+    std::string caller;
+    std::weak_ptr<RunningRequest> request;
+  };
+  std::multimap<std::string, Named> by_name_;
 };
 
 }  // namespace ete::front

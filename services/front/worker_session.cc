@@ -10,11 +10,12 @@ namespace ete::front {
 WorkerSession::WorkerSession(Link link, std::shared_ptr<Events> events)
     : link_(std::move(link)), events_(std::move(events)) {}
 
-std::shared_ptr<WorkerSession> WorkerSession::start(Link link, std::chrono::system_clock::time_point deadline,
+std::shared_ptr<WorkerSession> WorkerSession::start(Link link,
+                                                    const std::function<void(grpc::ClientContext&)>& prepare,
                                                     std::shared_ptr<Events> events) {
   std::shared_ptr<WorkerSession> session(new WorkerSession(std::move(link), std::move(events)));
   session->self_ = session;
-  session->context_.set_deadline(deadline);
+  prepare(session->context_);
   session->link_.stub->async()->Session(&session->context_, session.get());
   // Writes begin outside of reactions; the hold keeps the stream from ending under one that is about to.
   session->AddHold();

@@ -24,7 +24,9 @@ class WorkerSession final : public EngineSession,
     std::string where;              // the worker, for messages
     std::function<void()> on_done;  // called last, when gRPC is done
   };
-  static std::shared_ptr<WorkerSession> start(Link link, std::chrono::system_clock::time_point deadline,
+  // prepare: of the call, before it starts.
+  static std::shared_ptr<WorkerSession> start(Link link,
+                                              const std::function<void(grpc::ClientContext&)>& prepare,
                                               std::shared_ptr<Events> events);
 
   void send(v1::SessionRequest request) override;

@@ -21,6 +21,7 @@ class RefusedStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
 // Writes the parts of a model, one after the other.
 class ModelStream final : public grpc::ServerWriteReactor<v1::GetModelReply> {
  public:
+  explicit ModelStream(const grpc::Status& refusal) { Finish(refusal); }
   explicit ModelStream(ModelParts parts) : parts_(std::move(parts)) {
     if (parts_.data == nullptr) {
       Finish({grpc::StatusCode::UNAVAILABLE, "the model's files are not open yet"});
@@ -46,11 +47,18 @@ class ModelStream final : public grpc::ServerWriteReactor<v1::GetModelReply> {
   size_t next_ = 0;
 };
 
+grpc::ServerUnaryReactor* refuse(grpc::CallbackServerContext& context) {
+  grpc::ServerUnaryReactor* reactor = context.DefaultReactor();
+  reactor->Finish(service::Access::refusal());
+  return reactor;
+}
+
 grpc::Status unavailable(const std::string& message) { return {grpc::StatusCode::UNAVAILABLE, message}; }
 
 }  // namespace
 
-EngineService::EngineService() : worker_id_(service::random_id()), handover_(kHandoverThreads) {}
+EngineService::EngineService(service::Access& access)
+    : access_(access), worker_id_(service::random_id()), handover_(kHandoverThreads) {}
 
 void EngineService::report_progress(double fraction, const std::string& step) {
   const std::lock_guard lock(mutex_);
@@ -115,16 +123,19 @@ grpc::Status EngineService::serving(const std::lock_guard<std::mutex>& /*lock*/)
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* EngineService::Session(
     grpc::CallbackServerContext* context) {
+  const auto caller = access_.admit(*context);
+  if (!caller) return new RefusedStream(service::Access::refusal());
   const std::lock_guard lock(mutex_);
   if (const grpc::Status status = serving(lock); !status.ok()) return new RefusedStream(status);
-  auto stream =
-      std::make_shared<SessionStream>(SessionHost{*engine_, limits_, sessions_, handover_}, *context);
+  auto stream = std::make_shared<SessionStream>(SessionHost{*engine_, limits_, sessions_, handover_},
+                                                *context, caller->traceparent);
   stream->start();
   return stream.get();
 }
 
-grpc::ServerWriteReactor<v1::SessionPart>* EngineService::Snapshot(grpc::CallbackServerContext* /*context*/,
+grpc::ServerWriteReactor<v1::SessionPart>* EngineService::Snapshot(grpc::CallbackServerContext* context,
                                                                    const v1::SnapshotRequest* request) {
+  if (!access_.admit(*context)) return refuse_snapshot(service::Access::refusal());
   const std::lock_guard lock(mutex_);
   if (const grpc::Status status = serving(lock); !status.ok()) return refuse_snapshot(status);
   return start_snapshot({*engine_, handover_, session_format_, session_calls_}, *request);
@@ -132,13 +143,15 @@ grpc::ServerWriteReactor<v1::SessionPart>* EngineService::Snapshot(grpc::Callbac
 
 grpc::ServerReadReactor<v1::SessionPart>* EngineService::Restore(grpc::CallbackServerContext* context,
                                                                  v1::RestoreReply* reply) {
+  if (!access_.admit(*context)) return refuse_restore(service::Access::refusal());
   const std::lock_guard lock(mutex_);
   if (const grpc::Status status = serving(lock); !status.ok()) return refuse_restore(status);
   return start_restore({*engine_, handover_, session_format_, session_calls_}, *context, *reply);
 }
 
-grpc::ServerWriteReactor<v1::GetModelReply>* EngineService::GetModel(grpc::CallbackServerContext* /*context*/,
+grpc::ServerWriteReactor<v1::GetModelReply>* EngineService::GetModel(grpc::CallbackServerContext* context,
                                                                      const v1::GetModelRequest* /*request*/) {
+  if (!access_.admit(*context)) return new ModelStream(service::Access::refusal());
   const std::lock_guard lock(mutex_);
   return new ModelStream(model_);
 }
@@ -146,6 +159,7 @@ grpc::ServerWriteReactor<v1::GetModelReply>* EngineService::GetModel(grpc::Callb
 grpc::ServerUnaryReactor* EngineService::GetStatus(grpc::CallbackServerContext* context,
                                                    const v1::GetStatusRequest* /*request*/,
                                                    v1::GetStatusReply* reply) {
+  if (!access_.admit(*context)) return refuse(*context);
   ete::Engine* engine = nullptr;
   {
     const std::lock_guard lock(mutex_);
@@ -172,6 +186,11 @@ grpc::ServerUnaryReactor* EngineService::GetStatus(grpc::CallbackServerContext* 
     reply->set_reused_tokens(status.reused_tokens);
     reply->set_queued_tokens(status.queued_tokens);
     reply->set_retry_after_ms(status.retry_after_ms);
+    reply->set_pass_ms(status.pass_ms);
+    reply->set_last_pass_rows(status.last_pass_rows);
+    reply->set_link_bytes(status.link_bytes);
+    if (status.link_idle_share) reply->set_link_idle_share(*status.link_idle_share);
+    reply->set_device_bytes(status.device_bytes);
   }
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   reactor->Finish(grpc::Status::OK);
@@ -180,6 +199,7 @@ grpc::ServerUnaryReactor* EngineService::GetStatus(grpc::CallbackServerContext* 
 
 grpc::ServerUnaryReactor* EngineService::Abort(grpc::CallbackServerContext* context,
                                                const v1::AbortRequest* request, v1::AbortReply* reply) {
+  if (!access_.admit(*context)) return refuse(*context);
   if (const auto stream = sessions_.find(request->request_id())) {
     const bool ended = stream->end({grpc::StatusCode::CANCELLED, "aborted"});
     reply->set_aborted(ended ? 1 : 0);

@@ -9,6 +9,7 @@
 
 #include "engine/runtime/engine.h"
 #include "ete/v1/engine.grpc.pb.h"
+#include "services/common/access.h"
 #include "services/worker/handover.h"
 #include "services/worker/model_parts.h"
 #include "services/worker/session_calls.h"
@@ -17,7 +18,8 @@
 
 namespace ete::worker {
 
-// ete.v1.Engine on top of an Engine. Starts as LOADING and answers from the first moment. Its life is
+// ete.v1.Engine on top of an Engine, for those whom `access` lets in. Starts as LOADING and answers from the
+// first moment. Its life is
 //   report_progress()*  set_model()  serve(engine)  drain()  [the server's shutdown]  stop()  [the engine's
 //   end]
 // Thread-safe.
@@ -27,7 +29,8 @@ class EngineService final
               v1::Engine::WithCallbackMethod_Abort<v1::Engine::WithCallbackMethod_Snapshot<
                   v1::Engine::WithCallbackMethod_Restore<v1::Engine::Service>>>>>> {
  public:
-  EngineService();
+  // access outlives the service.
+  explicit EngineService(service::Access& access);
 
   void report_progress(double fraction, const std::string& step);
   // GetModel is answered from here on.
@@ -61,6 +64,7 @@ class EngineService final
   // OK while sessions are taken.
   grpc::Status serving(const std::lock_guard<std::mutex>& lock) const;
 
+  service::Access& access_;
   const std::string worker_id_;
   SessionRegistry sessions_;
   Handover handover_;

@@ -3,9 +3,11 @@
 #include <grpcpp/impl/codegen/proto_utils.h>
 
 #include <exception>
+#include <string>
 #include <utility>
 
 #include "engine/runtime/overloaded.h"
+#include "services/common/logging.h"
 #include "services/common/retry_after.h"
 #include "services/worker/status.h"
 
@@ -152,6 +154,10 @@ grpc::Status SessionStream::handle_open(const v1::Open& open) {
     stage_ = Stage::opening;
     outstanding_ = has_prompt;
   }
+  service::log_event(spdlog::level::info, "session opened",
+                     {{"request_id", request.request_id},
+                      {"prompt_tokens", std::to_string(request.prompt_ids.size())},
+                      {"traceparent", traceparent_}});
   SessionId session = 0;
   try {
     session = host_.engine.open(std::move(request), shared_from_this());

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 
 #include "engine/runtime/engine.h"
@@ -42,8 +43,9 @@ class SessionStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
                             public SessionListener,
                             public std::enable_shared_from_this<SessionStream> {
  public:
-  SessionStream(const SessionHost& host, grpc::CallbackServerContext& context)
-      : host_(host), context_(context) {}
+  // traceparent: for the log; empty: none.
+  SessionStream(const SessionHost& host, grpc::CallbackServerContext& context, std::string traceparent = "")
+      : host_(host), context_(context), traceparent_(std::move(traceparent)) {}
 
   // Enters the registry and reads the first message.
   void start();
@@ -87,8 +89,9 @@ class SessionStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
 
   const SessionHost host_;
   grpc::CallbackServerContext& context_;  // until OnDone, which comes after Finish
-  grpc::ByteBuffer read_buffer_;          // the reading reaction's
-  grpc::ByteBuffer write_buffer_;         // whoever set writing_
+  const std::string traceparent_;
+  grpc::ByteBuffer read_buffer_;   // the reading reaction's
+  grpc::ByteBuffer write_buffer_;  // whoever set writing_
 
   std::mutex mutex_;  // guards everything below
   Stage stage_ = Stage::waiting_for_open;

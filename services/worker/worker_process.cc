@@ -149,8 +149,18 @@ int serve(const WorkerConfig& config, std::unique_ptr<Engine> engine, EngineServ
 }
 
 int load_and_serve(const WorkerConfig& config, const EngineSource& source, Events& events) {
-  EngineService service;
-  service::ListeningServer server({config.service.listen}, {&service});
+  service::Access access(config.service.token_file);
+  EngineService service(access);
+  service::ListeningServer server({.address = config.service.listen,
+                                   .tls = config.service.tls,
+                                   .socket_mode = config.service.socket_mode,
+                                   .control = config.service.control},
+                                  {&service});
+  service::warn_of_clear_tokens(config.service);
+  if (config.service.listen.kind == service::Address::Kind::tcp && !config.service.authenticates()) {
+    spdlog::warn("without --token-file or --tls-client-ca whoever reaches {} is taken for a front",
+                 server.address().to_string());
+  }
   spdlog::info("listening at {}", server.address().to_string());
   std::thread loader([&] { load(config.engine, source, service, events); });
   events.wait_for_load_or_stop();
@@ -172,7 +182,7 @@ int load_and_serve(const WorkerConfig& config, const EngineSource& source, Event
 int run_worker(int argc, const char* const* argv, const EngineSource& source) {
   WorkerConfig config;
   if (const auto exit_code = parse_worker_config(argc, argv, config)) return *exit_code;
-  service::start_logging(kName, config.service.log_level);
+  service::start_logging(kName, config.service.log_level, config.service.log_format);
   try {
     Events events;
     const service::StopSignal stop_signal([&events](int signal) { events.stop(signal); });

@@ -329,7 +329,7 @@ int chat(const CLI::App& command, const ChatOptions& options) {
     const int signal = servers->wait_until_ready(signal_fd);
     if (signal != 0) return kSignalExitBase + signal;
   }
-  const auto stub = v1::Generation::NewStub(connect(servers ? servers->address() : options.address));
+  const auto stub = v1::Generation::NewStub(connect(front_of(servers.get(), options)));
   const auto lines = interactive ? make_terminal_reader(signal_fd) : make_plain_reader(signal_fd);
   const ChatHost host{*stub, servers.get(), signal_fd, isatty(STDOUT_FILENO) == 1};
   return Chat(host, *lines, interactive, options).run();

@@ -21,7 +21,7 @@ size_t logprob_bytes(const v1::Piece& piece) {
 class CompletionCall::Choice final : public RunningRequest {
  public:
   Choice(const RunningRequest::Host& host, std::shared_ptr<CompletionCall> call, int index)
-      : RunningRequest(host, kNoDeadline), call_(std::move(call)), index_(index) {}
+      : RunningRequest(host, call->caller_, kNoDeadline), call_(std::move(call)), index_(index) {}
 
   void start(v1::GenerateRequest request) {
     strand().post([self = self(), request = std::make_shared<v1::GenerateRequest>(std::move(request))] {
@@ -36,7 +36,7 @@ class CompletionCall::Choice final : public RunningRequest {
     strand().post([self = self()] { self->resume(); });
   }
 
-  void on_reply(v1::GenerateReply reply) override { call_->tell_reply(index_, std::move(reply)); }
+  void deliver(v1::GenerateReply reply) override { call_->tell_reply(index_, std::move(reply)); }
   bool wants_more() override { return call_->wants_more(); }
 
  private:
@@ -48,15 +48,16 @@ class CompletionCall::Choice final : public RunningRequest {
 };
 
 CompletionCall::CompletionCall(const OpenAiHost& host, const std::shared_ptr<HttpExchange>& exchange,
-                               OpenAiRequest request, MakeReply make_reply)
+                               Request request, MakeReply make_reply)
     : host_(host),
       reader_(exchange),
-      request_(std::move(request)),
+      request_(std::move(request.body)),
+      caller_(std::move(request.caller)),
       make_reply_(make_reply),
       exchange_(exchange) {}
 
 void CompletionCall::start(const OpenAiHost& host, const std::shared_ptr<HttpExchange>& exchange,
-                           OpenAiRequest request, MakeReply make_reply) {
+                           Request request, MakeReply make_reply) {
   auto call = std::make_shared<CompletionCall>(host, exchange, std::move(request), make_reply);
   exchange->set_events(call);
   call->strand_.post([call] { call->wait_for_model(); });
@@ -70,14 +71,15 @@ void CompletionCall::attempt(Work work) {
 
 void CompletionCall::wait_for_model() {
   attempt([&] {
-    host_.shared.client.when_settled(kNoDeadline, [self = shared_from_this()] {
+    const WorkerPool::Wait wait{.deadline = kNoDeadline, .model = request_.settings.model()};
+    host_.shared.workers.when_settled(wait, [self = shared_from_this()] {
       self->strand_.post([self] { self->attempt([&] { self->prepare(); }); });
     });
   });
 }
 
 void CompletionCall::prepare() {
-  model_ = host_.shared.client.model();
+  model_ = host_.shared.workers.model(request_.settings.model());
   if (request_.chat) return render();
   begin_choices();
 }
@@ -99,7 +101,6 @@ void CompletionCall::render() {
       });
     });
   };
-  if (request_.settings.has_model() && request_.settings.model() != model_->name) return begin_choices();
   host_.chats.render(*model_->chat, request_.chat->has_tools, request_.chat->variables, done);
 }
 

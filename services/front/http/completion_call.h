@@ -17,6 +17,7 @@ namespace ete::front {
 struct OpenAiHost {
   RunningRequest::Host shared;
   ChatRenderer& chats;
+  service::Access& access;
 };
 
 // One request for completions: each choice is a RunningRequest, what they say becomes one response.
@@ -28,10 +29,16 @@ class CompletionCall final : public HttpExchange::Events,
   using MakeReply = std::unique_ptr<OpenAiReply> (*)(std::shared_ptr<const ServedModel> model,
                                                      const OpenAiRequest& request, const ReplyStyle& style);
 
-  static void start(const OpenAiHost& host, const std::shared_ptr<HttpExchange>& exchange,
-                    OpenAiRequest request, MakeReply make_reply);
+  // One of OpenAI's API, and of whom.
+  struct Request {
+    OpenAiRequest body;
+    service::Caller caller;
+  };
 
-  CompletionCall(const OpenAiHost& host, const std::shared_ptr<HttpExchange>& exchange, OpenAiRequest request,
+  static void start(const OpenAiHost& host, const std::shared_ptr<HttpExchange>& exchange, Request request,
+                    MakeReply make_reply);
+
+  CompletionCall(const OpenAiHost& host, const std::shared_ptr<HttpExchange>& exchange, Request request,
                  MakeReply make_reply);
 
   void on_gone() override;
@@ -66,6 +73,7 @@ class CompletionCall final : public HttpExchange::Events,
   const OpenAiHost host_;
   const std::weak_ptr<HttpExchange> reader_;
   OpenAiRequest request_;
+  const service::Caller caller_;
   const MakeReply make_reply_;
   Strand strand_;
   std::shared_ptr<HttpExchange> exchange_;  // null: nothing is to be said any more

@@ -14,8 +14,11 @@ class HttpConnection;
 struct HttpRequest {
   std::string method;
   std::string path;    // without the query, not decoded
-  std::string host;    // the header; empty: none
-  std::string origin;  // likewise
+  std::string host;    // the header, as the next three; empty: none
+  std::string origin;
+  std::string authorization;
+  std::string traceparent;
+  std::string peer;  // for the log
   std::string body;
 };
 

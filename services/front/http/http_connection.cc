@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <boost/asio/buffer.hpp>
-#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/error.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/beast/core/string.hpp>
 #include <boost/beast/http/empty_body.hpp>
@@ -53,26 +53,35 @@ std::string error_body(const std::string& message) {
 HttpConnection::HttpConnection(Socket socket, HttpShared& shared)
     : registration_{shared, this},
       shared_(shared),
-      socket_(std::move(socket)),
-      timer_(socket_.get_executor()),
-      since_(Clock::now()) {
-  error_code ignored;  // a Unix socket has no such option
-  socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
-}
+      stream_(std::move(socket), shared.tls()),
+      timer_(stream_.executor()),
+      since_(Clock::now()) {}
 
 HttpConnection::~HttpConnection() { shared_.body_bytes -= taken_body_bytes_; }
 
 HttpConnection::Registration::~Registration() { shared.on_gone(connection); }
 
 void HttpConnection::post(std::function<void()> work) {
-  asio::post(socket_.get_executor(), [self = shared_from_this(), work = std::move(work)] { work(); });
+  asio::post(stream_.executor(), [self = shared_from_this(), work = std::move(work)] { work(); });
 }
 
 void HttpConnection::start() {
   post([this] {
-    read();
+    stream_.handshake([self = shared_from_this()](const error_code& error, size_t /*bytes*/) {
+      if (error) return self->refuse_stranger(error);
+      self->read();
+      self->watch();
+    });
     watch();
   });
+}
+
+void HttpConnection::refuse_stranger(const error_code& error) {
+  // A client that only tries whether somebody listens says nothing.
+  if (state_ != State::closed && error != asio::error::eof) {
+    shared_.on_refused("TLS: " + error.message(), stream_.peer());
+  }
+  close_now();
 }
 
 void HttpConnection::drain() {
@@ -91,11 +100,10 @@ void HttpConnection::close() {
 void HttpConnection::read() {
   if (read_pending_ || state_ == State::closed || in_.size() >= kMostReadAhead) return;
   read_pending_ = true;
-  socket_.async_read_some(asio::buffer(chunk_),
-                          [self = shared_from_this()](const error_code& error, size_t bytes) {
-                            self->read_pending_ = false;
-                            self->on_read(error, bytes);
-                          });
+  stream_.read_some(asio::buffer(chunk_), [self = shared_from_this()](const error_code& error, size_t bytes) {
+    self->read_pending_ = false;
+    self->on_read(error, bytes);
+  });
 }
 
 void HttpConnection::on_read(const error_code& error, size_t bytes) {
@@ -174,6 +182,9 @@ void HttpConnection::handle() {
   request.path = std::string(target.substr(0, target.find('?')));
   request.host = std::string(message[http::field::host]);
   request.origin = std::string(message[http::field::origin]);
+  request.authorization = std::string(message[http::field::authorization]);
+  request.traceparent = std::string(message["traceparent"]);
+  request.peer = stream_.peer();
   request.body = std::move(message.body());
   exchange_ = std::make_shared<HttpExchange>(shared_from_this(), std::move(request));
   shared_.handler(exchange_);
@@ -291,7 +302,7 @@ void HttpConnection::write() {
   if (writing_.empty()) {
     return ended_ ? response_ended() : watch();
   }
-  socket_.async_write_some(
+  stream_.write_some(
       asio::buffer(writing_.data() + written_, writing_.size() - written_),
       [self = shared_from_this()](const error_code& error, size_t bytes) { self->on_written(error, bytes); });
   watch();
@@ -328,8 +339,7 @@ void HttpConnection::response_ended() {
 
 void HttpConnection::linger() {
   state_ = State::lingering;
-  error_code ignored;
-  socket_.shutdown(Socket::shutdown_send, ignored);
+  stream_.end_writing([self = shared_from_this()](const error_code&, size_t) { self->close_now(); });
   in_.clear();
   read();
   watch();
@@ -338,8 +348,7 @@ void HttpConnection::linger() {
 void HttpConnection::close_now() {
   if (state_ == State::closed) return;
   state_ = State::closed;
-  error_code ignored;
-  socket_.close(ignored);
+  stream_.close();
   timer_.cancel();
   if (const auto exchange = std::move(exchange_); exchange != nullptr && exchange->events_ != nullptr) {
     const auto events = std::move(exchange->events_);

@@ -5,9 +5,7 @@
 
 #include <array>
 #include <atomic>
-#include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/strand.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
@@ -18,6 +16,7 @@
 #include <string>
 
 #include "services/front/http/exchange.h"
+#include "services/front/http/http_stream.h"
 
 namespace ete::front {
 
@@ -38,6 +37,9 @@ struct HttpShared {
   HttpLimits limits;
   std::function<void(std::shared_ptr<HttpExchange>)> handler;  // must not block
   std::function<void(HttpConnection*)> on_gone;                // when nothing of it is left
+  // The TLS context of a new connection; null: none.
+  std::function<std::shared_ptr<boost::asio::ssl::context>()> tls = [] { return nullptr; };
+  std::function<void(const std::string& reason, const std::string& peer)> on_refused;  // by TLS
   std::atomic<size_t> body_bytes{0};
 };
 
@@ -46,7 +48,7 @@ struct HttpShared {
 // as long as an operation of its socket, its timer or an exchange's handler holds it.
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  public:
-  using Socket = boost::asio::generic::stream_protocol::socket;
+  using Socket = HttpStream::Socket;
 
   // The socket's executor is a strand.
   HttpConnection(Socket socket, HttpShared& shared);
@@ -76,6 +78,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   };
 
   void post(std::function<void()> work);
+  void refuse_stranger(const boost::system::error_code& error);
   void read();
   void on_read(const boost::system::error_code& error, size_t bytes);
   void parse();
@@ -105,7 +108,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 
   const Registration registration_;
   HttpShared& shared_;
-  Socket socket_;
+  HttpStream stream_;
   boost::asio::steady_timer timer_;
   bool timer_set_ = false;
   State state_ = State::reading;

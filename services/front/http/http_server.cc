@@ -9,12 +9,16 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/strand.hpp>
 #include <condition_variable>
 #include <map>
 #include <mutex>
 #include <stdexcept>
 #include <thread>
 #include <vector>
+
+#include "services/front/http/http_tls.h"
 
 namespace ete::front {
 namespace {
@@ -55,6 +59,12 @@ class HttpServer::Impl {
         work_(asio::make_work_guard(io_)),
         acceptor_(asio::make_strand(io_)),
         pause_(acceptor_.get_executor()) {
+    if (!options.tls.certificate.empty()) {
+      tls_ = std::make_unique<HttpTls>(options.tls);
+      shared_.tls = [this] { return tls_->context(); };
+    }
+    shared_.on_refused = options.on_refused;
+    socket_mode_ = options.socket_mode;
     shared_.limits = options.limits;
     shared_.handler = std::move(handler);
     shared_.on_gone = [this](HttpConnection* connection) { forget(connection); };
@@ -112,7 +122,7 @@ class HttpServer::Impl {
     umask(previous);
     if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
     if (error) cannot_listen(address_, error.message());
-    if (is_unix) return;
+    if (is_unix) return service::set_socket_mode(address_.path, socket_mode_);
     tcp::endpoint bound;
     const auto local = acceptor_.local_endpoint();
     bound.resize(local.size());
@@ -144,6 +154,7 @@ class HttpServer::Impl {
     if (stopping_) return;
     if (connections_.size() >= shared_.limits.connections) {
       lock.unlock();
+      if (tls_ != nullptr) return;
       error_code ignored;
       socket.non_blocking(true, ignored);
       socket.write_some(asio::buffer(kFull), ignored);
@@ -174,6 +185,8 @@ class HttpServer::Impl {
   }
 
   service::Address address_;
+  mode_t socket_mode_ = 0600;
+  std::unique_ptr<HttpTls> tls_;  // null: none
   HttpShared shared_;
   std::mutex mutex_;  // guards what follows
   std::condition_variable gone_;

@@ -145,6 +145,7 @@ void read_common(JsonFields& fields, OpenAiRequest& request) {
     settings.set_draft_tokens(static_cast<int32_t>(*drafts));
   }
   if (auto salt = fields.string("cache_salt")) settings.set_cache_salt(std::move(*salt));
+  if (const auto value = fields.boolean("resume")) settings.set_resume(*value);
   for (const char* name : {"user", "metadata", "store", "service_tier", "safety_identifier",
                            "prompt_cache_key", "prompt_cache_retention"}) {
     fields.ignore(name);

@@ -17,6 +17,7 @@ namespace ete::front {
 namespace {
 
 constexpr std::string_view kModels = "/v1/models";
+constexpr std::string_view kHealth = "/health";
 
 // "localhost" of "http://localhost:3000"; empty: it is no such thing.
 std::string_view host_of(std::string_view origin) {
@@ -68,7 +69,7 @@ RequestJson model_json(const ServedModel& model, int64_t created) {
 struct OpenAiService::Route {
   std::string_view path;
   std::string_view method;
-  void (OpenAiService::*answer)(const std::shared_ptr<HttpExchange>&) const;
+  void (OpenAiService::*answer)(const Exchange&, const service::Caller&) const;
 };
 
 void OpenAiService::handle(const std::shared_ptr<HttpExchange>& exchange) const {
@@ -103,26 +104,37 @@ void OpenAiService::answer(const std::shared_ptr<HttpExchange>& exchange) const 
                                         {"Access-Control-Allow-Headers", "*, Authorization, Content-Type"},
                                         {"Access-Control-Max-Age", "600"}}});
   }
-  dispatch(exchange);
+  if (request.path == kHealth) return dispatch(exchange, service::Caller{});
+  const auto caller = host_.access.admit(request.authorization, request.traceparent, request.peer);
+  if (!caller) {
+    HttpReply reply = error_reply(
+        FrontError(FrontErrorCode::invalid_argument,
+                   "expected the header \"Authorization: Bearer TOKEN\" with a token of this server"));
+    reply.status = 401;
+    reply.headers.emplace_back("WWW-Authenticate", "Bearer");
+    return exchange->reply(std::move(reply));
+  }
+  dispatch(exchange, *caller);
 }
 
-void OpenAiService::dispatch(const std::shared_ptr<HttpExchange>& exchange) const {
-  static constexpr std::array<Route, 8> kRoutes = {{
+void OpenAiService::dispatch(const Exchange& exchange, const service::Caller& caller) const {
+  static constexpr std::array<Route, 9> kRoutes = {{
       {"/v1/completions", "POST", &OpenAiService::complete},
       {"/v1/chat/completions", "POST", &OpenAiService::complete_chat},
       {"/v1/responses", "POST", &OpenAiService::respond},
       {kModels, "GET", &OpenAiService::list_models},
       {"/tokenize", "POST", &OpenAiService::tokenize},
       {"/detokenize", "POST", &OpenAiService::detokenize},
-      {"/health", "GET", &OpenAiService::tell_health},
+      {kHealth, "GET", &OpenAiService::tell_health},
       {"/status", "GET", &OpenAiService::tell_status},
+      {"/metrics", "GET", &OpenAiService::tell_metrics},
   }};
   const HttpRequest& request = exchange->request();
   for (const Route& route : kRoutes) {
     const bool one_model = route.path == kModels && request.path.starts_with(std::string(kModels) + "/");
     if (request.path != route.path && !one_model) continue;
     if (request.method == route.method || (request.method == "HEAD" && route.method == "GET")) {
-      return (this->*route.answer)(exchange);
+      return (this->*route.answer)(exchange, caller);
     }
     HttpReply reply =
         error_reply(FrontError(FrontErrorCode::invalid_argument, service::safe_text(request.method, 20) +
@@ -136,48 +148,52 @@ void OpenAiService::dispatch(const std::shared_ptr<HttpExchange>& exchange) cons
                    "nothing is served at " + service::safe_text(request.path, 100));
 }
 
-void OpenAiService::complete(const std::shared_ptr<HttpExchange>& exchange) const {
-  CompletionCall::start(host_, exchange, parse_completion(exchange->request().body), &make_completion_reply);
+void OpenAiService::complete(const Exchange& exchange, const service::Caller& caller) const {
+  CompletionCall::start(host_, exchange, {parse_completion(exchange->request().body), caller},
+                        &make_completion_reply);
 }
 
-void OpenAiService::complete_chat(const std::shared_ptr<HttpExchange>& exchange) const {
-  CompletionCall::start(host_, exchange, parse_chat_completion(exchange->request().body), &make_chat_reply);
+void OpenAiService::complete_chat(const Exchange& exchange, const service::Caller& caller) const {
+  CompletionCall::start(host_, exchange, {parse_chat_completion(exchange->request().body), caller},
+                        &make_chat_reply);
 }
 
-void OpenAiService::respond(const std::shared_ptr<HttpExchange>& exchange) const {
-  CompletionCall::start(host_, exchange, parse_responses_request(exchange->request().body),
+void OpenAiService::respond(const Exchange& exchange, const service::Caller& caller) const {
+  CompletionCall::start(host_, exchange, {parse_responses_request(exchange->request().body), caller},
                         &make_responses_reply);
 }
 
-void OpenAiService::list_models(const std::shared_ptr<HttpExchange>& exchange) const {
-  const std::shared_ptr<const ServedModel> model = host_.shared.client.model();
+void OpenAiService::list_models(const Exchange& exchange, const service::Caller& /*caller*/) const {
   const std::string& path = exchange->request().path;
-  const RequestJson json = model_json(*model, unix_time());
   if (path == kModels) {
-    return exchange->reply({.body = json_text({{"object", "list"}, {"data", RequestJson::array({json})}})});
+    RequestJson list = RequestJson::array();
+    for (const auto& model : host_.shared.workers.models()) list.push_back(model_json(*model, unix_time()));
+    return exchange->reply({.body = json_text({{"object", "list"}, {"data", list}})});
   }
   const std::string name = percent_decoded(std::string_view(path).substr(kModels.size() + 1));
-  if (name != model->name) {
-    refuse_field("model", service::safe_text(name, 100), model->name + ", which is served");
-  }
-  exchange->reply({.body = json_text(json)});
+  exchange->reply({.body = json_text(model_json(*host_.shared.workers.model(name), unix_time()))});
 }
 
-void OpenAiService::tokenize(const std::shared_ptr<HttpExchange>& exchange) const {
+void OpenAiService::tokenize(const Exchange& exchange, const service::Caller& /*caller*/) const {
   answer_tokenize(host_, exchange);
 }
 
-void OpenAiService::detokenize(const std::shared_ptr<HttpExchange>& exchange) const {
+void OpenAiService::detokenize(const Exchange& exchange, const service::Caller& /*caller*/) const {
   answer_detokenize(host_, exchange);
 }
 
-void OpenAiService::tell_status(const std::shared_ptr<HttpExchange>& exchange) const {
+void OpenAiService::tell_status(const Exchange& exchange, const service::Caller& /*caller*/) const {
   answer_status(host_, exchange);
 }
 
-void OpenAiService::tell_health(const std::shared_ptr<HttpExchange>& exchange) const {
-  const std::shared_ptr<const ServedModel> model = host_.shared.client.model();
-  exchange->reply({.body = json_text({{"status", "ok"}, {"model", model->name}})});
+void OpenAiService::tell_health(const Exchange& exchange, const service::Caller& /*caller*/) const {
+  const auto models = host_.shared.workers.models();
+  exchange->reply({.body = json_text({{"status", "ok"}, {"model", models[0]->name}})});
+}
+
+void OpenAiService::tell_metrics(const Exchange& exchange, const service::Caller& /*caller*/) const {
+  exchange->reply({.body = host_.shared.metrics.text(host_.shared.workers),
+                   .content_type = "text/plain; version=0.0.4; charset=utf-8"});
 }
 
 }  // namespace ete::front

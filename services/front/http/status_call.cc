@@ -2,8 +2,12 @@
 
 #include <grpcpp/client_context.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "ete/v1/engine.grpc.pb.h"
 #include "services/front/http/openai_error.h"
@@ -16,14 +20,21 @@ namespace {
 
 constexpr std::chrono::seconds kAnswerWithin{2};
 
-// A call of the worker that owns itself until it has answered.
-struct StatusCall {
-  std::shared_ptr<HttpExchange> exchange;
-  std::string where;
+// What one worker is asked.
+struct WorkerCall {
+  std::shared_ptr<EngineClient> worker;
   std::string model;  // by name; empty: unknown
   grpc::ClientContext context;
   v1::GetStatusRequest request;
   v1::GetStatusReply reply;
+  grpc::Status status;
+};
+
+// The questions to all workers; owns itself until the last has answered.
+struct StatusCall {
+  std::shared_ptr<HttpExchange> exchange;
+  std::vector<std::unique_ptr<WorkerCall>> workers;
+  std::atomic<size_t> unanswered;
 };
 
 // A worker that serves is of no use before this front has read its model.
@@ -42,7 +53,10 @@ RequestJson parsed_or_null(const std::string& text) {
   return text.empty() ? RequestJson() : RequestJson::parse(text, nullptr, false);
 }
 
-RequestJson status_json(const StatusCall& call) {
+RequestJson away_json(const std::string& why) { return {{"state", "away"}, {"why", why}}; }
+
+RequestJson status_json(const WorkerCall& call) {
+  if (!call.status.ok()) return away_json(from_status(call.status, call.worker->where()).what());
   const v1::GetStatusReply& status = call.reply;
   RequestJson plan = parsed_or_null(status.plan_json());
   if (plan.is_discarded()) plan = nullptr;
@@ -52,10 +66,18 @@ RequestJson status_json(const StatusCall& call) {
           {"load", {{"fraction", status.load_fraction()}, {"step", status.load_step()}}},
           {"sessions", status.sessions()},
           {"queued", status.queued()},
+          {"queued_tokens", status.queued_tokens()},
+          {"retry_after_ms", status.retry_after_ms()},
           {"passes", status.passes()},
           {"decode_rows", status.decode_rows()},
           {"prefill_rows", status.prefill_rows()},
+          {"pass_ms", status.pass_ms()},
           {"last_pass_ms", status.last_pass_ms()},
+          {"last_pass_rows", status.last_pass_rows()},
+          {"link_bytes", status.link_bytes()},
+          {"link_idle_share",
+           status.has_link_idle_share() ? RequestJson(status.link_idle_share()) : RequestJson()},
+          {"device_bytes", status.device_bytes()},
           {"session_bytes", status.session_bytes()},
           {"resident_set_bytes", status.resident_set_bytes()},
           {"prefix_cache",
@@ -66,29 +88,51 @@ RequestJson status_json(const StatusCall& call) {
           {"plan", std::move(plan)}};
 }
 
-void answer(const StatusCall& call, const grpc::Status& status) {
-  const RequestJson json =
-      status.ok() ? status_json(call)
-                  : RequestJson{{"state", "away"}, {"why", from_status(status, call.where).what()}};
-  call.exchange->reply({.body = json_text(json), .headers = {{"Cache-Control", "no-store"}}});
+bool serves(const RequestJson& status) { return status["state"] == "serving"; }
+
+// One that serves speaks for all; where there are several, each is listed besides.
+RequestJson status_json(const StatusCall& call) {
+  std::vector<RequestJson> all;
+  for (const auto& one : call.workers) all.push_back(status_json(*one));
+  if (all.empty()) return away_json("no worker is known yet");
+  const auto serving = std::find_if(all.begin(), all.end(), serves);
+  RequestJson json = serving != all.end() ? *serving : all.front();
+  if (all.size() == 1) return json;
+  for (size_t i = 0; i < all.size(); ++i) {
+    RequestJson& worker = json["workers"].emplace_back(RequestJson{{"worker", call.workers[i]->worker->where()}});
+    worker.update(all[i]);
+  }
+  return json;
+}
+
+void answer(const StatusCall& call) {
+  const auto error = failure_of([&] {
+    call.exchange->reply({.body = json_text(status_json(call)), .headers = {{"Cache-Control", "no-store"}}});
+  });
+  if (error) call.exchange->reply(error_reply(*error));
 }
 
 }  // namespace
 
 void answer_status(const OpenAiHost& host, const std::shared_ptr<HttpExchange>& exchange) {
-  const EngineClient& client = host.shared.client;
   auto call = std::make_shared<StatusCall>();
   call->exchange = exchange;
-  call->where = client.where();
-  // Away: there is none yet.
-  failure_of([&] { call->model = client.model()->name; });
-  call->context.set_deadline(std::chrono::system_clock::now() + kAnswerWithin);
-  client.stub().async()->GetStatus(&call->context, &call->request, &call->reply,
-                                   [call](const grpc::Status& status) {
-                                     if (const auto error = failure_of([&] { answer(*call, status); })) {
-                                       call->exchange->reply(error_reply(*error));
-                                     }
-                                   });
+  for (auto& worker : host.shared.workers.workers()) {
+    auto& one = *call->workers.emplace_back(std::make_unique<WorkerCall>());
+    if (const auto model = worker->state().serving) one.model = model->name;
+    one.context.set_deadline(std::chrono::system_clock::now() + kAnswerWithin);
+    worker->authorize(one.context);
+    one.worker = std::move(worker);
+  }
+  call->unanswered = call->workers.size();
+  if (call->workers.empty()) return answer(*call);
+  for (const auto& one : call->workers) {
+    one->worker->stub().async()->GetStatus(&one->context, &one->request, &one->reply,
+                                           [call, asked = one.get()](grpc::Status status) {
+                                             asked->status = std::move(status);
+                                             if (--call->unanswered == 0) answer(*call);
+                                           });
+  }
 }
 
 }  // namespace ete::front

@@ -8,7 +8,8 @@
 namespace ete::front {
 
 // GET /status: what the worker does now, as one JSON object, also while it loads or is away (then "state" is
-// "away" and "why" says why). Does not block.
+// "away" and "why" says why). Of several workers it is one that serves, if any does; "workers" then holds the
+// object of each, with its address as "worker". Does not block.
 void answer_status(const OpenAiHost& host, const std::shared_ptr<HttpExchange>& exchange);
 
 }  // namespace ete::front

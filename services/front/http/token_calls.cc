@@ -39,19 +39,21 @@ void answer_in(TextPool& texts, const Exchange& exchange, size_t bytes, const Fi
 void encode(const OpenAiHost& host, const Exchange& exchange, const FieldNames& names,
             const v1::TokenizeRequest& message) {
   answer_in(host.shared.texts, exchange, message.text().size(), names,
-            [message, client = &host.shared.client] {
+            [message, workers = &host.shared.workers] {
               const EncodeOptions options = validate(message);
-              const std::shared_ptr<const ServedModel> model = client->model();
+              const std::shared_ptr<const ServedModel> model = workers->model(message.model());
               const std::vector<int32_t> ids = model->tokenizer->encode(message.text(), options);
               return RequestJson{{"count", ids.size()}, {"max_model_len", model->context}, {"tokens", ids}};
             });
 }
 
-void encode_chat(const OpenAiHost& host, const Exchange& exchange, const ChatPrompt& chat) {
+void encode_chat(const OpenAiHost& host, const Exchange& exchange, const ChatPrompt& chat,
+                 const std::string& model) {
   const FieldNames names{.prompt = "messages"};
-  const auto done = [host, exchange, names](const ChatRenderer::Result& result) {
+  const auto done = [host, exchange, names, model](const ChatRenderer::Result& result) {
     if (result.error) return exchange->reply(error_reply(*result.error));
     v1::TokenizeRequest message;
+    message.set_model(model);
     message.set_text(result.text);
     message.set_add_special(false);
     message.set_parse_special(true);
@@ -61,7 +63,7 @@ void encode_chat(const OpenAiHost& host, const Exchange& exchange, const ChatPro
       exchange->reply(error_reply(error));
     }
   };
-  host.chats.render(*host.shared.client.model()->chat, chat.has_tools, chat.variables, done);
+  host.chats.render(*host.shared.workers.model(model)->chat, chat.has_tools, chat.variables, done);
 }
 
 }  // namespace
@@ -69,13 +71,13 @@ void encode_chat(const OpenAiHost& host, const Exchange& exchange, const ChatPro
 void answer_tokenize(const OpenAiHost& host, const Exchange& exchange) {
   const RequestJson json = parse_request_json(exchange->request().body);
   JsonFields fields(json);
-  fields.ignore("model");
   v1::TokenizeRequest message;
+  message.set_model(fields.string("model").value_or(""));
   const std::optional<std::string> prompt = fields.string("prompt");
   if (!prompt && fields.find("messages") != nullptr) {
     const ChatPrompt chat = read_chat(fields);
     fields.refuse_others();
-    return encode_chat(host, exchange, chat);
+    return encode_chat(host, exchange, chat, message.model());
   }
   if (!prompt) refuse_field("prompt", "nothing", "a string, or messages in its place");
   message.set_text(*prompt);
@@ -88,12 +90,12 @@ void answer_tokenize(const OpenAiHost& host, const Exchange& exchange) {
 void answer_detokenize(const OpenAiHost& host, const Exchange& exchange) {
   const RequestJson json = parse_request_json(exchange->request().body);
   JsonFields fields(json);
-  fields.ignore("model");
+  v1::DetokenizeRequest message;
+  message.set_model(fields.string("model").value_or(""));
   const RequestJson* tokens = fields.find("tokens");
   if (tokens == nullptr || !tokens->is_array()) {
     refuse_field("tokens", tokens == nullptr ? "nothing" : shown(*tokens), "a list of token ids");
   }
-  v1::DetokenizeRequest message;
   for (const RequestJson& id : *tokens) {
     if (!id.is_number_integer() || id < 0 || id > kInt32Max) {
       refuse_field("tokens[" + std::to_string(message.ids_size()) + "]", shown(id), "a token id");
@@ -103,8 +105,8 @@ void answer_detokenize(const OpenAiHost& host, const Exchange& exchange) {
   fields.refuse_others();
   const size_t bytes = exchange->request().body.size();
   const FieldNames names;
-  answer_in(host.shared.texts, exchange, bytes, names, [message, client = &host.shared.client] {
-    const std::shared_ptr<const ServedModel> model = client->model();
+  answer_in(host.shared.texts, exchange, bytes, names, [message, workers = &host.shared.workers] {
+    const std::shared_ptr<const ServedModel> model = workers->model(message.model());
     std::string text;
     // Ids may begin or end within a character.
     append_lossy(text, model->tokenizer->decode(validate(message, *model)), InvalidBytes::per_sequence, true);

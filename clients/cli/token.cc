@@ -1,0 +1,107 @@
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <memory>
+#include <string>
+
+#include "clients/cli/command.h"
+#include "engine/base/error.h"
+#include "services/common/token_file.h"
+
+namespace ete::cli {
+namespace {
+
+struct TokenOptions {
+  std::string file;
+  std::string name;
+  int64_t concurrent = 0;
+  int64_t tokens_per_minute = 0;
+  bool shared_cache = false;
+};
+
+std::string line_of(const TokenOptions& options, const std::string& token) {
+  std::string line = options.name + " " + service::token_digest_hex(token);
+  if (options.concurrent != 0) line += " concurrent=" + std::to_string(options.concurrent);
+  if (options.tokens_per_minute != 0) {
+    line += " tokens-per-minute=" + std::to_string(options.tokens_per_minute);
+  }
+  if (options.shared_cache) line += " cache=shared";
+  return line + "\n";
+}
+
+[[noreturn]] void fail(const std::string& path) {
+  throw Error(ErrorCode::unavailable, "--file " + path + ": " + std::strerror(errno));
+}
+
+std::string contents_of(const std::string& path) {
+  if (!std::filesystem::exists(path)) return "";
+  std::ifstream file(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  if (!file) fail(path);
+  if (!text.empty() && text.back() != '\n') text += '\n';
+  return text;
+}
+
+// Servers that read it meanwhile see the old file or the new one, and never one that is wrong.
+void replace(const std::string& path, const std::string& contents) {
+  const std::string draft = path + ".new";
+  const int fd = open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (fd < 0) fail(draft);
+  struct stat old {};
+  const bool kept = stat(path.c_str(), &old) != 0 || fchmod(fd, old.st_mode & 0777) == 0;
+  const ssize_t written = write(fd, contents.data(), contents.size());
+  const bool whole = kept && written == static_cast<ssize_t>(contents.size()) && fsync(fd) == 0;
+  const int error = errno;
+  close(fd);
+  try {
+    errno = error;
+    if (!whole) fail(draft);
+    const service::TokenFile check(draft);
+    if (std::rename(draft.c_str(), path.c_str()) != 0) fail(path);
+  } catch (...) {
+    unlink(draft.c_str());
+    throw;
+  }
+}
+
+int make(const TokenOptions& options) {
+  const std::string token = service::make_token();
+  replace(options.file, contents_of(options.file) + line_of(options, token));
+  std::cout << token << "\n" << std::flush;
+  if (!std::cout) throw Error(ErrorCode::unavailable, "cannot write to stdout");
+  return 0;
+}
+
+}  // namespace
+
+void add_token_command(CLI::App& app, Action& action) {
+  CLI::App* command = app.add_subcommand(
+      "token", "Make a bearer token: adds its SHA-256 to a file for --token-file, prints the token itself");
+  auto options = std::make_shared<TokenOptions>();
+  command->add_option("--file", options->file, "the file; made when it is not there")
+      ->type_name("FILE")
+      ->required();
+  command->add_option("--name", options->name, "whose it is, for limits and logs")
+      ->type_name("NAME")
+      ->required();
+  command->add_option("--concurrent", options->concurrent, "requests at a time [any number]")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--tokens-per-minute", options->tokens_per_minute, "of prompts and replies [any number]")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber);
+  command->add_flag("--shared-cache", options->shared_cache,
+                    "find cached prefixes of the other tokens that have this, too");
+  command->callback([&action, options] { action = [options] { return make(*options); }; });
+}
+
+}  // namespace ete::cli
