@@ -67,10 +67,14 @@ class FrontFixture : public ::testing::Test {
     options.path = worker_path();
     return options;
   }
+  FrontServer::Options front_options() const {
+    return {.workers = {parse_workers("unix:" + worker_path())},
+            .listen = service::parse_address("unix:" + dir_.file("front")),
+            .most_unread = most_unread_,
+            .most_requests = most_requests_};
+  }
   void start_front() {
-    front_.emplace(service::parse_address("unix:" + worker_path()),
-                   service::parse_address("unix:" + dir_.file("front")), most_unread_, std::nullopt,
-                   most_requests_);
+    front_.emplace(front_options());
     channel_ = grpc::CreateChannel("unix:" + dir_.file("front"), grpc::InsecureChannelCredentials());
     stub_ = v1::Generation::NewStub(channel_);
   }

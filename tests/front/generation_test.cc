@@ -536,6 +536,39 @@ TEST(Generation, TheWorkersEndIsTheRequestsEnd) {
   EXPECT_EQ(run.sink.ids().size(), 3u);
 }
 
+TEST(Generation, GoesOnInAnotherSessionWithTheIdsThatItWouldHaveHad) {
+  GenerationRequest request = request_for("hello");
+  request.max_tokens = 20;
+  request.sampling.repetition_penalty = 1.3F;
+  Dialogue alone(request);
+  alone.pump();
+  // Lost before the first token, between two, and while the reader is behind.
+  for (const int answers : {0, 1, 7, 12}) {
+    for (const bool full : {false, true}) {
+      Dialogue run(request);
+      run.pump(answers - 1);
+      run.sink.full = full && answers > 0;
+      run.pump(answers > 0 ? 1 : 0);
+      FakeSession other(run.toy);
+      run.generation.move_to(other);
+      EXPECT_EQ(other.requests.empty(), run.sink.full);
+      run.sink.full = false;
+      run.generation.resume();
+      ASSERT_FALSE(other.requests.empty());
+      EXPECT_EQ(other.requests.front().open().prompt_ids_size(), 5 + answers);
+      while (!other.requests.empty()) {
+        const v1::SessionRequest next = std::move(other.requests.front());
+        other.requests.pop_front();
+        run.generation.on_session_reply(other.toy.reply_to(next));
+      }
+      EXPECT_EQ(run.sink.ids(), alone.sink.ids());
+      EXPECT_EQ(run.sink.text(), alone.sink.text());
+      EXPECT_EQ(run.sink.finish().generated_tokens(), 20);
+      EXPECT_TRUE(other.finished);
+    }
+  }
+}
+
 TEST(Generation, AnAnswerThatDoesNotFitIsAnInternalError) {
   Dialogue rows(request_for("p"));
   v1::SessionReply reply;

@@ -88,7 +88,8 @@ class RunningService {
   TempDir directory_;
   FakeEngineOptions options_;
   FakeEngine engine_;
-  EngineService service_;
+  service::Access access_{""};
+  EngineService service_{access_};
   std::unique_ptr<service::ListeningServer> server_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::Engine::Stub> stub_;

@@ -12,15 +12,18 @@ using std::chrono::milliseconds;
 
 class HttpServiceTest : public FrontFixture {
  protected:
+  void emplace_front() {
+    FrontServer::Options options = front_options();
+    options.http = {service::parse_address("127.0.0.1:0"), {}};
+    front_.emplace(options);
+  }
   void start_with_http(ToyWorker::Options options) {
     start_unready_with_http(std::move(options));
     ASSERT_TRUE(eventually([&] { return healthy(); }));
   }
   void start_unready_with_http(ToyWorker::Options options) {
     worker_ = std::make_unique<ToyWorker>(std::move(options));
-    const FrontServer::Http http{service::parse_address("127.0.0.1:0"), {}};
-    front_.emplace(service::parse_address("unix:" + worker_path()),
-                   service::parse_address("unix:" + dir_.file("front")), most_unread_, http);
+    emplace_front();
     channel_ = grpc::CreateChannel("unix:" + dir_.file("front"), grpc::InsecureChannelCredentials());
     stub_ = v1::Generation::NewStub(channel_);
   }
@@ -124,9 +127,7 @@ TEST_F(HttpServiceTest, AReaderThatPausesGetsEverything) {
 
 TEST_F(HttpServiceTest, WithoutItsWorkerItSaysSo) {
   worker_.reset();
-  const FrontServer::Http http{service::parse_address("127.0.0.1:0"), {}};
-  front_.emplace(service::parse_address("unix:" + worker_path()),
-                 service::parse_address("unix:" + dir_.file("front")), most_unread_, http);
+  emplace_front();
   HttpClient client(port());
   const HttpAnswer health = client.ask("GET /health HTTP/1.1\r\n\r\n");
   EXPECT_EQ(health.status, 503);
