@@ -33,8 +33,9 @@ struct RunOptions : GenerationOptions {
   bool json = false;
 };
 
-// `options` outlives the parse. The first adds --model, --address and what that server is shown, the second those of sampling and
-// stopping, with `max_tokens` as the default, the third sampling and stopping without defaults.
+// `options` outlives the parse. The first adds --model, --address and what that server is shown, the second
+// those of sampling and stopping, with `max_tokens` as the default, the third sampling and stopping without
+// defaults.
 void add_server_flags(CLI::App& command, GenerationOptions& options);
 void add_generation_flags(CLI::App& command, GenerationOptions& options, int max_tokens);
 void add_request_flags(CLI::App& command, v1::Sampling& sampling, v1::Stopping& stopping);

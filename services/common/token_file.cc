@@ -156,9 +156,10 @@ std::optional<TokenRefusal> TokenHolder::enter(Clock::time_point now) {
     if (left_ <= 0) {
       const double rate = static_cast<double>(limits_.tokens_per_minute) / kMinute;
       const double wait = std::ceil((1 - left_) / rate);
-      return TokenRefusal{fmt::format("the token {} has used up its {} tokens a minute; try again in {:.0f} s",
-                                      name_, limits_.tokens_per_minute, wait),
-                          std::chrono::seconds(static_cast<int64_t>(wait))};
+      return TokenRefusal{
+          fmt::format("the token {} has used up its {} tokens a minute; try again in {:.0f} s", name_,
+                      limits_.tokens_per_minute, wait),
+          std::chrono::seconds(static_cast<int64_t>(wait))};
     }
   }
   ++running_;

@@ -34,6 +34,8 @@ const std::vector<WorkerFigure>& worker_figures() {
        [](const Status& s) -> double { return s.sessions(); }},
       {"ete_worker_queued_sessions", "Sessions that wait for a place.", MetricType::Gauge,
        [](const Status& s) -> double { return s.queued(); }},
+      {"ete_worker_queued_tokens", "Tokens of prompts that are not computed yet.", MetricType::Gauge,
+       [](const Status& s) { return static_cast<double>(s.queued_tokens()); }},
       {"ete_worker_passes_total", "Passes over the weights.", MetricType::Counter,
        [](const Status& s) { return static_cast<double>(s.passes()); }},
       {"ete_worker_pass_seconds_total", "Time in passes.", MetricType::Counter,

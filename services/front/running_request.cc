@@ -28,14 +28,15 @@ void RunningRequest::name(const std::string& request_id) {
 
 void RunningRequest::begin(v1::GenerateRequest request) {
   begun_ = Clock::now();
-  place_ = host_.requests.enter(*this);
+  host_.metrics.request_begun();
+  begun_counted_ = true;
   if (caller_.holder != nullptr) {
     if (const auto refused = caller_.holder->enter()) {
       throw FrontError(FrontErrorCode::resource_exhausted, refused->why).after(refused->retry_after);
     }
   }
   admitted_ = true;
-  host_.metrics.request_begun();
+  place_ = host_.requests.enter(*this);
   if (request.has_request_id()) name(request.request_id());
   resume_ = request.resume();
   auto start = std::make_shared<Start>();
@@ -187,8 +188,8 @@ void RunningRequest::on_end(const std::optional<FrontError>& error) {
   ended_ = true;
   place_.reset();
   tell_end(error);
-  if (admitted_) {
-    if (caller_.holder != nullptr) caller_.holder->leave();
+  if (admitted_ && caller_.holder != nullptr) caller_.holder->leave();
+  if (begun_counted_) {
     host_.metrics.request_ended(error ? std::optional(error->code()) : std::nullopt,
                                 seconds(Clock::now() - begun_));
   }
@@ -216,7 +217,7 @@ void RunningRequest::tell_end(const std::optional<FrontError>& error) {
        {"generated_tokens", begun ? std::to_string(generated) : ""},
        {"reused_tokens", begun ? std::to_string(reused_tokens_) : ""},
        {"first_token_ms", generated > 0 ? ms(first_token_) : ""},
-       {"ms", admitted_ ? ms(Clock::now()) : ""},
+       {"ms", begun_counted_ ? ms(Clock::now()) : ""},
        {"traceparent", caller_.traceparent}});
   if (error) spdlog::debug("{}: {}", begun ? generation_->request().request_id : "a request", error->what());
 }

@@ -100,8 +100,9 @@ class RunningRequest : public EngineSession::Events,
   std::shared_ptr<EngineClient> worker_;
   std::shared_ptr<EngineSession> session_;
   std::optional<Generation> generation_;
-  bool admitted_ = false;  // counted by the caller's limits and the metrics
-  bool resume_ = false;    // the client asked for it
+  bool begun_counted_ = false;  // by the metrics
+  bool admitted_ = false;       // counted by the caller's limits
+  bool resume_ = false;         // the client asked for it
   int moves_ = 0;
   Clock::time_point begun_, first_token_, last_token_;
   int64_t reused_tokens_ = 0;

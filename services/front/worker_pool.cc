@@ -197,7 +197,10 @@ void WorkerPool::when_settled(const Wait& wait, std::function<void()> then) {
   {
     const std::lock_guard lock(mutex_);
     if (!settled(wait)) {
-      waiting_.push_back({wait, std::move(then)});
+      // However often a worker begins to come back.
+      Wait bounded = wait;
+      bounded.deadline = std::min(wait.deadline, std::chrono::system_clock::now() + wait.patience);
+      waiting_.push_back({bounded, std::move(then)});
       wake_.notify_all();
       return;
     }

@@ -71,7 +71,8 @@ class FrontFixture : public ::testing::Test {
     return {.workers = {parse_workers("unix:" + worker_path())},
             .listen = service::parse_address("unix:" + dir_.file("front")),
             .most_unread = most_unread_,
-            .most_requests = most_requests_};
+            .most_requests = most_requests_,
+            .token_file = token_file_};
   }
   void start_front() {
     front_.emplace(front_options());
@@ -131,6 +132,7 @@ class FrontFixture : public ::testing::Test {
   TempDir dir_;
   std::chrono::milliseconds most_unread_ = kMostUnread;  // of the front that start() starts
   int most_requests_ = kMostRequests;
+  std::string token_file_;  // empty: none
   std::unique_ptr<ToyWorker> worker_;
   std::optional<FrontServer> front_;
   std::shared_ptr<grpc::Channel> channel_;

@@ -1,7 +1,10 @@
 // Who is let in at the front, who is told to come again, and how requests are ended from outside.
+#include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "services/common/retry_after.h"
+#include "services/common/token_file.h"
 #include "services/front/http/openai_error.h"
 #include "tests/front/front_fixture.h"
 
@@ -14,8 +17,10 @@ class GenerationAdmissionTest : public FrontFixture {
  protected:
   // A call that is under way.
   struct Running {
-    Running(v1::Generation::Stub& stub, const v1::GenerateRequest& request)
-        : reader(stub.Generate(&context, request)) {}
+    Running(v1::Generation::Stub& stub, const v1::GenerateRequest& request, const std::string& token = "") {
+      show(context, token);
+      reader = stub.Generate(&context, request);
+    }
     grpc::Status finish() {
       v1::GenerateReply reply;
       while (reader->Read(&reply)) tokens += reply.piece().ids_size();
@@ -25,19 +30,33 @@ class GenerationAdmissionTest : public FrontFixture {
     std::unique_ptr<grpc::ClientReader<v1::GenerateReply>> reader;
     int tokens = 0;
   };
+  static void show(grpc::ClientContext& context, const std::string& token) {
+    if (!token.empty()) context.AddMetadata("authorization", "Bearer " + token);
+  }
   static v1::GenerateRequest named(const std::string& id, int max_tokens) {
     v1::GenerateRequest request = request_for("x", max_tokens);
     request.set_request_id(id);
     request.mutable_stopping()->set_ignore_eos(true);
     return request;
   }
-  int abort(const std::string& id) {
+  int abort(const std::string& id, const std::string& token = "") {
     grpc::ClientContext context;
+    show(context, token);
     v1::AbortRequest request;
     request.set_request_id(id);
     v1::AbortReply reply;
     EXPECT_TRUE(stub_->Abort(&context, request, &reply).ok());
     return reply.aborted();
+  }
+  // Two tokens, "one" and "another".
+  void ask_for_tokens() {
+    token_file_ = dir_.file("tokens");
+    std::ofstream file(token_file_);
+    for (const char* token : {"one", "another"}) {
+      file << token << " " << service::token_digest_hex(token) << "\n";
+    }
+    file.close();
+    std::filesystem::permissions(token_file_, std::filesystem::perms::owner_read);
   }
   ToyWorker::Options slow() const {
     ToyWorker::Options options = worker_options();
@@ -85,6 +104,42 @@ TEST_F(GenerationAdmissionTest, AbortEndsTheRequestsOfThatNameOnce) {
   EXPECT_TRUE(other.finish().ok());
   EXPECT_EQ(other.tokens, 50);
   EXPECT_TRUE(eventually([&] { return worker_->live_sessions() == 0; }));
+}
+
+TEST_F(GenerationAdmissionTest, ATokensRequestsAreAbortedWithThatTokenOnly) {
+  ask_for_tokens();
+  start(slow());
+  Running call(*stub_, named("mine", 4000), "one");
+  ASSERT_TRUE(eventually([&] { return worker_->live_sessions() == 1; }));
+  EXPECT_EQ(abort("mine", "another"), 0);
+  EXPECT_EQ(abort("mine", "one"), 1);
+  EXPECT_EQ(call.finish().error_code(), grpc::StatusCode::CANCELLED);
+}
+
+TEST_F(GenerationAdmissionTest, EveryCallAsksForAToken) {
+  ask_for_tokens();
+  start(worker_options());
+  const auto code = [](auto call) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
+    show(context, "none");
+    return call(context).error_code();
+  };
+  const auto refused = grpc::StatusCode::UNAUTHENTICATED;
+  EXPECT_EQ(Running(*stub_, named("x", 1), "none").finish().error_code(), refused);
+  v1::TokenizeReply ids;
+  EXPECT_EQ(code([&](auto& context) { return stub_->Tokenize(&context, {}, &ids); }), refused);
+  v1::DetokenizeReply text;
+  EXPECT_EQ(code([&](auto& context) { return stub_->Detokenize(&context, {}, &text); }), refused);
+  v1::GetModelInfoReply model;
+  EXPECT_EQ(code([&](auto& context) { return stub_->GetModel(&context, {}, &model); }), refused);
+  v1::RenderChatReply prompt;
+  EXPECT_EQ(code([&](auto& context) { return stub_->RenderChat(&context, {}, &prompt); }), refused);
+  v1::AbortReply aborted;
+  EXPECT_EQ(code([&](auto& context) { return stub_->Abort(&context, {}, &aborted); }), refused);
+  EXPECT_EQ(code([&](auto& context) { return stub_->Snapshot(&context, {})->Finish(); }), refused);
+  v1::RestoreReply restored;
+  EXPECT_EQ(code([&](auto& context) { return stub_->Restore(&context, &restored)->Finish(); }), refused);
 }
 
 // Before the worker is there a request waits at the front, and can be ended there.

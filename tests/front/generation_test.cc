@@ -536,10 +536,7 @@ TEST(Generation, TheWorkersEndIsTheRequestsEnd) {
   EXPECT_EQ(run.sink.ids().size(), 3u);
 }
 
-TEST(Generation, GoesOnInAnotherSessionWithTheIdsThatItWouldHaveHad) {
-  GenerationRequest request = request_for("hello");
-  request.max_tokens = 20;
-  request.sampling.repetition_penalty = 1.3F;
+void expect_that_it_goes_on(const GenerationRequest& request) {
   Dialogue alone(request);
   alone.pump();
   // Lost before the first token, between two, and while the reader is behind.
@@ -567,6 +564,23 @@ TEST(Generation, GoesOnInAnotherSessionWithTheIdsThatItWouldHaveHad) {
       EXPECT_TRUE(other.finished);
     }
   }
+}
+
+TEST(Generation, GoesOnInAnotherSessionWithTheIdsThatItWouldHaveHad) {
+  GenerationRequest request = request_for("hello");
+  request.max_tokens = 20;
+  request.sampling.repetition_penalty = 1.3F;
+  expect_that_it_goes_on(request);
+}
+
+TEST(Generation, GoesOnInItsGrammar) {
+  GenerationRequest request = request_for("hello");
+  v1::Grammar grammar;
+  grammar.set_gbnf("root ::= ([0-9] [a-z])*");
+  request.rules = read_grammar(grammar);
+  request.max_tokens = 20;
+  request.rules.min_tokens = 20;
+  expect_that_it_goes_on(request);
 }
 
 TEST(Generation, AnAnswerThatDoesNotFitIsAnInternalError) {

@@ -72,13 +72,14 @@ class Tokens(Security):
         front = self.with_tokens()
         for headers in ({}, self.bearer("ete-" + "0" * 64), self.bearer(token[:-1]), self.bearer(""),
                         {"Authorization": token}):  # fmt: skip
-            for method, path in (("POST", "/v1/completions"), ("GET", "/metrics"), ("GET", "/v1/models"), ("GET", "/none")):
+            for method, path in (("POST", "/v1/completions"), ("GET", "/metrics"), ("GET", "/v1/models"), ("GET", "/status"),
+                                 ("GET", "/none")):  # fmt: skip
                 status, text, answer = front.ask(method, path, {} if method == "POST" else None, headers)
                 self.assertEqual((status, answer["WWW-Authenticate"]), (401, "Bearer"), text)
         self.assertEqual(front.ask("GET", "/health", headers={})[0], 200)
         self.assertEqual(self.complete(front, self.bearer(token))[0], 200)
         metrics = front.ask("GET", "/metrics", headers=self.bearer(token))[1]
-        self.assertIn("ete_calls_refused_total 20", metrics.splitlines())
+        self.assertIn("ete_calls_refused_total 25", metrics.splitlines())
         refused = front.events("refused", reason="no token, or a wrong one")
         self.assertTrue(1 <= len(refused) < 10, refused)
         self.assertTrue(refused[0]["peer"].startswith("127.0.0.1:"))
@@ -97,11 +98,38 @@ class Tokens(Security):
         self.assertIn("UNAUTHENTICATED", said)
         code, said = self.run_client(front, "--token", self.secret(token), "--json")
         self.assertEqual(code, 0, said)
+        code, said = self.run_client(front, "--token", self.secret(token), "--chat")
+        self.assertEqual((code, len(said)), (0, 5), said)
+        code, said = self.run_client(front, "--chat")
+        self.assertEqual(code, 1)
+        self.assertIn("UNAUTHENTICATED", said)
         open_to_all = pathlib.Path(self.secret(token, "open"))
         open_to_all.chmod(0o644)
         code, said = self.run_client(front, "--token", str(open_to_all))
         self.assertEqual(code, 1)
         self.assertIn("lets others read it", said)
+
+    def chat(self, front, *flags):
+        """ete chat, one message: (exit code, reply, what was complained about)."""
+        done = subprocess.run([ETE, "chat", "--address", front.listen, "--max-tokens", "4", "--seed", "7", *flags],
+                              input="hello\n", capture_output=True, text=True, timeout=60)  # fmt: skip
+        return done.returncode, done.stdout, done.stderr
+
+    def test_ete_chat_too(self):
+        token = self.token("ada")
+        front = self.with_tokens()
+        self.assertIn("UNAUTHENTICATED", self.chat(front)[2])
+        code, said, complaint = self.chat(front, "--token", self.secret(token))
+        self.assertEqual((code, len(said), complaint), (0, 5, ""), said)
+
+    def test_the_page_is_shown_to_anybody_and_its_calls_are_not(self):
+        self.token("ada")
+        front = self.with_tokens()
+        self.assertEqual(front.ask("GET", "/", headers={})[0], 200)
+        self.assertEqual(front.ask("GET", "/page/page.js", headers={})[0], 200)
+        origin = {"Origin": f"http://127.0.0.1:{front.port}"}
+        status, _, headers = front.ask("GET", "/status", headers=origin)
+        self.assertEqual((status, headers["Access-Control-Allow-Origin"]), (401, origin["Origin"]))
 
     def test_limits(self):
         one, few = self.token("one", "--concurrent", "1"), self.token("few", "--tokens-per-minute", "20")
@@ -113,9 +141,11 @@ class Tokens(Security):
         self.assertEqual((status, body["error"]["code"]), (429, "resource_exhausted"))
         self.assertIn("1 requests running", body["error"]["message"])
         self.assertEqual(self.complete(front, self.bearer(few), max_tokens=16)[0], 200)
-        status, body = self.complete(front, self.bearer(few))
+        status, text, headers = front.ask("POST", "/v1/completions", {"prompt": "hello"}, self.bearer(few))
         self.assertEqual(status, 429)
-        self.assertIn("20 tokens a minute", body["error"]["message"])
+        message = json.loads(text)["error"]["message"]
+        self.assertIn("20 tokens a minute", message)
+        self.assertIn(f"try again in {headers['Retry-After']} s", message)
         connection.close()
         self.assertTrue(eventually(lambda: self.complete(front, self.bearer(one))[0] == 200))
 
@@ -198,6 +228,9 @@ class Certificates(Security):
         self.assertTrue(self.refused_by(front, Authority(self.root, "another").context()))
         code, said = self.run_client(front, "--tls-ca", self.authority.file)
         self.assertEqual((code, len(said)), (0, 5), said)
+        chat = [ETE, "chat", "--address", front.listen, "--max-tokens", "4", "--tls-ca", self.authority.file]
+        done = subprocess.run(chat, input="hello\n", capture_output=True, text=True, timeout=60)
+        self.assertEqual((done.returncode, len(done.stdout), done.stderr), (0, 5, ""))
         self.assertEqual(self.run_client(front)[0], 1)
         self.assertEqual(self.run_client(front, "--tls-ca", str(self.root / "another-ca.pem"))[0], 1)
 

@@ -84,6 +84,34 @@ class Workers(unittest.TestCase):
         status, body = front.post("/v1/completions", prompt="hello", model="huge")
         self.assertEqual((status, body["error"]["code"]), (404, "model_not_found"))
 
+    def status(self, front):
+        return json.loads(front.ask("GET", "/status")[1])
+
+    def test_status_tells_of_each(self):
+        front = self.front(self.toy("one", "small"))
+        self.assertEqual((self.status(front)["state"], self.status(front)["model"]), ("serving", "small"))
+        self.assertNotIn("workers", self.status(front))
+        self.processes.end("front")
+        front = self.front("unix:/none", f"unix:{self.processes.root}/one", self.toy("two", "large"))
+        self.assertTrue(eventually(lambda: self.up(front) == 2))
+        status = self.status(front)
+        self.assertEqual((status["state"], status["model"]), ("serving", "small"))
+        workers = [(worker["worker"].rsplit("/", 1)[1], worker["state"], worker.get("model")) for worker in status["workers"]]
+        self.assertEqual(workers, [("none", "away", None), ("one", "serving", "small"), ("two", "serving", "large")])
+        for worker in ("one", "two"):
+            self.processes.end(worker)
+        self.assertTrue(eventually(lambda: self.status(front)["state"] == "away"))
+
+    def test_chat_has_its_models_template(self):
+        front = self.front(self.toy("one", "small"), self.toy("two", "large"))
+        self.assertTrue(eventually(lambda: self.up(front) == 2))
+        chat = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 4}
+        for model, worker in (("large", "two"), ("small", "one")):
+            status, body = front.post("/v1/chat/completions", model=model, **chat)
+            self.assertEqual((status, body["model"]), (200, model), body)
+            self.assertEqual(self.worker_of(front), worker)
+        self.assertEqual(front.post("/v1/chat/completions", **chat)[0], 404)
+
     def killed_in_the_middle(self, front, **fields):
         """(text of the pieces, the last event) of a stream whose worker is killed at its tenth piece."""
         self.complete(front, LONG["prompt"])

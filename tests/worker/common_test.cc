@@ -168,11 +168,11 @@ TEST(ServiceFlags, AreParsed) {
 }
 
 TEST(ServiceFlags, BadOnesAreNamed) {
-  for (const auto& [flag, value] : {std::pair("--listen", "nowhere"), std::pair("--log-level", "loud"),
-                                    std::pair("--drain-grace", "-1"), std::pair("--exit-with-parent", "0"),
-                                    std::pair("--log-format", "xml"), std::pair("--socket-mode", "777"),
-                                    std::pair("--control", "127.0.0.1:1"), std::pair("--tls-cert", "cert"),
-                                    std::pair("--tls-key", "key"), std::pair("--tls-client-ca", "ca")}) {
+  for (const auto& [flag, value] :
+       {std::pair("--listen", "nowhere"), std::pair("--log-level", "loud"), std::pair("--drain-grace", "-1"),
+        std::pair("--exit-with-parent", "0"), std::pair("--log-format", "xml"),
+        std::pair("--socket-mode", "777"), std::pair("--control", "127.0.0.1:1"),
+        std::pair("--tls-cert", "cert"), std::pair("--tls-key", "key"), std::pair("--tls-client-ca", "ca")}) {
     const ParsedFlags parsed = parse_flags({"--listen", "unix:/tmp/x", flag, value});
     EXPECT_EQ(parsed.exit_code, 2) << flag;
     EXPECT_THAT(parsed.errors, HasSubstr(flag));
@@ -180,14 +180,14 @@ TEST(ServiceFlags, BadOnesAreNamed) {
 }
 
 TEST(ServiceFlags, WhoMayCall) {
-  const ParsedFlags tls = parse_flags(
-      {"--listen", "unix:/tmp/x", "--tls-cert", "a", "--tls-key", "b", "--socket-mode", "660"});
+  const ParsedFlags tls =
+      parse_flags({"--listen", "unix:/tmp/x", "--tls-cert", "a", "--tls-key", "b", "--socket-mode", "660"});
   ASSERT_FALSE(tls.exit_code) << tls.errors;
   EXPECT_EQ(tls.options.tls.key, "b");
   EXPECT_EQ(tls.options.socket_mode, 0660u);
   EXPECT_FALSE(tls.options.authenticates());
-  const ParsedFlags mutual = parse_flags(
-      {"--listen", "unix:/tmp/x", "--tls-cert", "a", "--tls-key", "b", "--tls-client-ca", "c"});
+  const ParsedFlags mutual =
+      parse_flags({"--listen", "unix:/tmp/x", "--tls-cert", "a", "--tls-key", "b", "--tls-client-ca", "c"});
   EXPECT_TRUE(mutual.options.authenticates());
   const ParsedFlags tokens = parse_flags({"--listen", "unix:/tmp/x", "--token-file", "a"});
   EXPECT_TRUE(tokens.options.authenticates());

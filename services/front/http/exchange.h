@@ -13,8 +13,8 @@ class HttpConnection;
 
 struct HttpRequest {
   std::string method;
-  std::string path;    // without the query, not decoded
-  std::string host;    // the header, as the next three; empty: none
+  std::string path;  // without the query, not decoded
+  std::string host;  // the header, as the next three; empty: none
   std::string origin;
   std::string authorization;
   std::string traceparent;

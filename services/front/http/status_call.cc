@@ -99,7 +99,8 @@ RequestJson status_json(const StatusCall& call) {
   RequestJson json = serving != all.end() ? *serving : all.front();
   if (all.size() == 1) return json;
   for (size_t i = 0; i < all.size(); ++i) {
-    RequestJson& worker = json["workers"].emplace_back(RequestJson{{"worker", call.workers[i]->worker->where()}});
+    RequestJson& worker =
+        json["workers"].emplace_back(RequestJson{{"worker", call.workers[i]->worker->where()}});
     worker.update(all[i]);
   }
   return json;
