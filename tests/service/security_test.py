@@ -361,7 +361,8 @@ class Sockets(Security):
                 os.setgroups([])
                 os.setgid(user)
                 os.setuid(user)
-                error = socket.socket(socket.AF_UNIX).connect_ex(str(path))
+                with socket.socket(socket.AF_UNIX) as client:
+                    error = client.connect_ex(str(path))
             finally:
                 os._exit(error)
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
