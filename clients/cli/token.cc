@@ -50,8 +50,9 @@ std::string contents_of(const std::string& path) {
   return text;
 }
 
-// Servers that read it meanwhile see the old file or the new one, and never one that is wrong.
-void replace(const std::string& path, const std::string& contents) {
+// Servers that read it meanwhile see the old file or the new one, and never one that is wrong, or that lacks
+// the new token.
+void replace(const std::string& path, const std::string& contents, const std::string& token) {
   const std::string draft = path + ".new";
   const int fd = open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (fd < 0) fail(draft);
@@ -64,7 +65,9 @@ void replace(const std::string& path, const std::string& contents) {
   try {
     errno = error;
     if (!whole) fail(draft);
-    const service::TokenFile check(draft);
+    if (service::TokenFile(draft).find(token) == nullptr) {
+      throw Error(ErrorCode::invalid_argument, "--name: expected letters, digits or any of . _ - @");
+    }
     if (std::rename(draft.c_str(), path.c_str()) != 0) fail(path);
   } catch (...) {
     unlink(draft.c_str());
@@ -74,7 +77,7 @@ void replace(const std::string& path, const std::string& contents) {
 
 int make(const TokenOptions& options) {
   const std::string token = service::make_token();
-  replace(options.file, contents_of(options.file) + line_of(options, token));
+  replace(options.file, contents_of(options.file) + line_of(options, token), token);
   std::cout << token << "\n" << std::flush;
   if (!std::cout) throw Error(ErrorCode::unavailable, "cannot write to stdout");
   return 0;

@@ -187,6 +187,18 @@ class Tokens(Security):
             self.assertEqual(process.returncode, 1)
             self.assertIn(expected, process.stderr)
 
+    def test_names_that_would_not_be_read_back(self):
+        self.token("ada")
+        kept = (self.root / "tokens").read_text()
+        for name in ("#bob", "bo b", "", "ada", "b" * 65):
+            made = subprocess.run([ETE, "token", "--file", str(self.root / "tokens"), "--name", name],
+                                  capture_output=True, text=True, timeout=30)  # fmt: skip
+            self.assertNotEqual(made.returncode, 0, name)
+            self.assertIn("name", made.stderr)
+            self.assertEqual(made.stdout, "")
+        self.assertEqual((self.root / "tokens").read_text(), kept)
+        self.assertEqual([path.name for path in self.root.glob("tokens*")], ["tokens"])
+
     def test_addresses_that_others_reach(self):
         listen = [FRONT, "--worker=unix:/none", f"--listen=0.0.0.0:{free_port()}"]
         refused = subprocess.run(listen, capture_output=True, text=True, timeout=30)
