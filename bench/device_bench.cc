@@ -21,8 +21,9 @@
 namespace ete {
 namespace {
 
-constexpr int64_t kRows = 12288;
-constexpr int64_t kCols = 4096;
+// Of matrices, rows and columns: an MLP's two ways.
+constexpr int64_t kWide = 12288;
+constexpr int64_t kNarrow = 4096;
 constexpr size_t kRotatedBytes = size_t{1} << 30;
 constexpr int64_t kMostRows = 2048;  // of x
 
@@ -71,29 +72,29 @@ double copy_bandwidth(const Bench& bench) {
   return 2 * static_cast<double>(kRotatedBytes) / seconds;
 }
 
-void products(const Bench& bench, WeightFormat format, double ceiling) {
-  const size_t bytes = packed_bytes(format, kRows, kCols);
+void products(const Bench& bench, WeightFormat format, int64_t rows, int64_t cols, double ceiling) {
+  const size_t bytes = packed_bytes(format, rows, cols);
   const auto matrices = static_cast<int>(kRotatedBytes / bytes);
   const Buffer weights = random_bytes(bench, static_cast<size_t>(matrices) * bytes);
-  const Buffer x = random_bytes(bench, static_cast<size_t>(kMostRows * kCols) * sizeof(float));
+  const Buffer x = random_bytes(bench, static_cast<size_t>(kMostRows * cols) * sizeof(float));
   const Buffer y =
-      bench.device->allocate(static_cast<size_t>(kMostRows * kRows) * sizeof(float), MemorySpace::device);
+      bench.device->allocate(static_cast<size_t>(kMostRows * rows) * sizeof(float), MemorySpace::device);
   const auto time = [&](RowKind kind, int64_t m) {
     return bench.seconds([&](int call) {
       const std::byte* data = weights.data() + static_cast<size_t>(call % matrices) * bytes;
       bench.ops->matmul(
-          *bench.stream, kind, x.as<float>(), kCols, m,
-          {{.w = {format, kRows, kCols, data}, .row_end = kRows, .y = y.as<float>(), .y_stride = kRows}});
+          *bench.stream, kind, x.as<float>(), cols, m,
+          {{.w = {format, rows, cols, data}, .row_end = rows, .y = y.as<float>(), .y_stride = rows}});
     });
   };
   const double one = time(RowKind::decode, 1);
-  std::printf("%-8s decode %6.0f GB/s %.2f of copy |", std::string(name_of(format)).c_str(),
-              static_cast<double>(bytes) / one * 1e-9, static_cast<double>(bytes) / one / ceiling);
+  std::printf("%-8s %5ld x %5ld decode %6.0f GB/s %.2f of copy |", std::string(name_of(format)).c_str(),
+              static_cast<long>(rows), static_cast<long>(cols), static_cast<double>(bytes) / one * 1e-9, static_cast<double>(bytes) / one / ceiling);
   for (const int64_t m : {2, 4, 16, 64})
     std::printf(" %ld rows %.2fx", static_cast<long>(m), time(RowKind::decode, m) / one);
   std::printf(" | prefill");
   for (const int64_t m : {64, 512, 2048}) {
-    const double flops = 2.0 * kRows * kCols * static_cast<double>(m);
+    const double flops = 2.0 * static_cast<double>(rows * cols * m);
     std::printf(" %ld: %.1f TFLOP/s", static_cast<long>(m), flops / time(RowKind::prefill, m) * 1e-12);
   }
   std::printf("\n");
@@ -168,7 +169,7 @@ struct DeltaNetBench {
 
   const Bench& bench;
   size_t workspace_bytes =
-      bench.ops->workspace_bytes({.rows = kMostRows, .cols = kCols, .delta_net = kShape});
+      bench.ops->workspace_bytes({.rows = kMostRows, .cols = kNarrow, .delta_net = kShape});
   Buffer workspace = bench.device->allocate(workspace_bytes, MemorySpace::device);
   Buffer x = random_bytes(bench, static_cast<size_t>(kMostRows* kShape.input_width()) * sizeof(float));
   Buffer out = zeros(static_cast<size_t>(kMostRows * kShape.value_width()));
@@ -229,13 +230,14 @@ void run(int argc, char** argv) {
                                .family = kernel_family_from(argc > 2 ? argv[2] : "auto")});
   bench.stream = bench.device->create_stream("bench");
   const double ceiling = copy_bandwidth(bench);
-  std::printf("%s; %s; matrices of %ld x %ld; device copy %.0f GB/s, read and written\n",
-              bench.device->info().name.c_str(), bench.ops->describe().c_str(), static_cast<long>(kRows),
-              static_cast<long>(kCols), ceiling * 1e-9);
+  std::printf("%s; %s; device copy %.0f GB/s, read and written\n", bench.device->info().name.c_str(),
+              bench.ops->describe().c_str(), ceiling * 1e-9);
   for (const WeightFormat format : {WeightFormat::w8_row, WeightFormat::w8_g32, WeightFormat::w4_g32,
                                     WeightFormat::w4_g32m, WeightFormat::w4_g128, WeightFormat::bf16,
                                     WeightFormat::f32, WeightFormat::q4_k, WeightFormat::q6_k}) {
-    if (argc <= 4 || name_of(format).starts_with(argv[4])) products(bench, format, ceiling);
+    if (argc > 4 && !name_of(format).starts_with(argv[4])) continue;
+    products(bench, format, kWide, kNarrow, ceiling);
+    products(bench, format, kNarrow, kWide, ceiling);
   }
   if (argc <= 4 || std::string_view("attention").starts_with(argv[4])) AttentionBench{bench}.run(ceiling);
   if (argc <= 4 || std::string_view("delta_net").starts_with(argv[4])) DeltaNetBench{bench}.run(ceiling);

@@ -45,7 +45,7 @@ run_tests() {
 
 failures=0
 for program in device_test attention_test delta_net_test row_ops_test reduce_logits_test matmul_test golden_test \
-  bit_identity_test hybrid_test story_test engine_test prefix_reuse_test \
+  bit_identity_test recorded_launches_test hybrid_test story_test engine_test prefix_reuse_test \
   host_share_test wait_mutants_test; do
   run_tests "$program" '*cuda*' || failures=$((failures + 1))
 done

@@ -26,6 +26,7 @@ class Timeline {
 
   // Forgets what was recorded and records from now on.
   void start();
+  bool is_recording() const { return recording_; }
   // Spans that have begun, in the order of their beginnings.
   std::vector<Span> stop();
 

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -183,6 +184,13 @@ struct WorkspaceNeeds {
   int64_t head_dim = 0;      // of attention
   int64_t decode_tiles = 0;  // pages that the decode rows of a pass see, all together
   DeltaNetShape delta_net;   // of prefill rows; no heads: none
+  int64_t vocab = 0;         // of rows of logits that are reduced
+};
+
+// A stretch of ops as a device can do it again at once. Nothing of it runs any more when it is destroyed.
+class RecordedLaunches {
+ public:
+  virtual ~RecordedLaunches() = default;
 };
 
 class Ops {
@@ -205,6 +213,23 @@ class Ops {
   // stream at a time. Without it, or past it, the ops allocate their own.
   virtual size_t workspace_bytes(const WorkspaceNeeds& /*needs*/) const { return 0; }
   virtual void set_workspace(std::byte* /*memory*/, size_t /*bytes*/) {}
+
+  // Bytes of device memory that a recording of so many calls takes, about; 0: this device records nothing.
+  virtual size_t recording_bytes(int64_t /*calls*/) const { return 0; }
+  // Calls `launches`, which calls ops of this object on this stream and nothing else that the device does,
+  // and enqueues what they do. Null: it cannot be repeated.
+  virtual std::unique_ptr<RecordedLaunches> record(Stream& /*stream*/,
+                                                   const std::function<void()>& launches) {
+    launches();
+    return nullptr;
+  }
+  // Calls `launches` again. True: the ops that it calls are those that were recorded, but for positions and
+  // pages, and are enqueued, to the same bits. False: nothing is enqueued, and nothing but a new recording
+  // helps.
+  virtual bool repeat(Stream& /*stream*/, RecordedLaunches& /*recorded*/,
+                      const std::function<void()>& /*launches*/) {
+    return false;
+  }
 
   // y[i] = row ids[i] of the embedding, times scale.
   virtual void embed(Stream& stream, const PackedMatrix& table, std::vector<int32_t> ids, float scale,

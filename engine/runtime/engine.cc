@@ -46,6 +46,9 @@ PreparedModel prepare_model(const EngineOptions& options, std::unique_ptr<Device
                   .host_products = prepared.ops->host_products().describe(),
                   .workspace_bytes = [&ops = *prepared.ops](const WorkspaceNeeds& needs) {
                     return ops.workspace_bytes(needs);
+                  },
+                  .recording_bytes = [&ops = *prepared.ops](int64_t calls) {
+                    return ops.recording_bytes(calls);
                   }};
   if (!prepared.options.host_share) {
     input.chosen_share = automatic_host_share(*prepared.device, *prepared.ops, input);

@@ -143,9 +143,10 @@ class SessionListener {
 struct EngineStatus {
   int sessions = 0;
   int queued = 0;
-  int64_t queued_tokens = 0;  // of prompts, not computed yet
-  double retry_after_ms = 0;  // when a session that was refused now should come again
-  uint64_t passes = 0;        // that are done
+  int64_t queued_tokens = 0;     // of prompts, not computed yet
+  double retry_after_ms = 0;     // when a session that was refused now should come again
+  uint64_t passes = 0;           // that are done
+  uint64_t repeated_passes = 0;  // of them: whose layers were submitted as recorded before
   uint64_t decode_rows = 0;
   uint64_t prefill_rows = 0;
   uint64_t kv_bytes = 0;      // host and device bytes now held by sessions, recurrent states too

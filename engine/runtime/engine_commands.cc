@@ -155,6 +155,7 @@ void EngineImpl::begin_work(EngineSession& session, Clock::time_point submitted,
   session.result = {};
   session.result.position = session.wanted_from;
   session.result.rows.resize(static_cast<size_t>(wanted));
+  runner_->forget_rows(session.kept.memory());
   session.keep = session.kept.prepare(*device_, session.wanted_from, wanted, files_.config.vocab_size);
 }
 
@@ -174,6 +175,11 @@ void EngineImpl::process(FetchCommand& command) {
                   "fetch_row: position " + std::to_string(command.position) +
                       " is no row of the newest result, or the result had more than " +
                       std::to_string(KeptRows::kMaxRows) + " rows, which are not kept");
+  }
+  try {
+    runner_->bring_row(row);
+  } catch (const Error& error) {
+    return refuse(error.code(), std::string("fetch_row: ") + error.what());
   }
   command.done(std::vector<float>(row, row + files_.config.vocab_size), nullptr);
 }

@@ -54,6 +54,7 @@ void EngineImpl::load(const PreparedModel& prepared, const LoadProgress& progres
   note_repacking();
   own_timeline_ = tuning.timeline == nullptr;
   Timeline* timeline = own_timeline_ ? &link_timeline_ : tuning.timeline;
+  if (!tuning.record_launches) placement_.recorded_layers = 0;
   arena_ = std::make_unique<DeviceArena>(*device_, placement_.arena_bytes, tuning.arena);
   ops_->set_workspace(arena_->take(placement_.workspace_bytes), placement_.workspace_bytes);
   streams_.compute = device_->create_stream("ete compute");
@@ -276,6 +277,7 @@ void EngineImpl::end_session(SessionId id, const Error* error) {
   sessions_.erase(found);
   scheduler_.close(id);
   if (session->placed_ms) throughput_.place_left(*session->placed_ms, now_ms());
+  runner_->forget_rows(session->kept.memory());
   cache_at_end(*session);
   if (session->leaving) error = session->leaving->error ? &*session->leaving->error : nullptr;
   if (error != nullptr) session->listener->on_error(*error);

@@ -36,6 +36,7 @@ struct EngineTuning {
   std::optional<int64_t> kv_half_pages = {};        // of the window on a KV cache in host memory, likewise
   std::optional<int64_t> state_half_sessions = {};  // of the window on recurrent states, likewise
   Timeline* timeline = nullptr;                     // where copies and layers are marked; outlives the engine
+  bool record_launches = true;                      // where the plan does
 };
 
 std::unique_ptr<Engine> load_engine(const EngineOptions& options, const LoadProgress& progress,

@@ -126,6 +126,7 @@ void EngineImpl::finish_pass(const std::vector<PassShare>& shares, double start_
   end_watching_link();
   watch_slots();
   counters_.passes += 1;
+  counters_.repeated_passes += runner_->was_repeated() ? 1 : 0;
   counters_.last_pass_ms = end_ms - start_ms;
   int64_t prompt_rows = 0;
   for (const PassShare& share : shares) prompt_rows += share.prefill_rows;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,10 @@ class KeptRows {
     if (wanted_ <= kMaxRows) rows_ = wanted_;
   }
   void clear() { rows_ = wanted_ = 0; }
+  // All that rows may lie in.
+  std::span<const float> memory() const {
+    return {buffer_.as<const float>(), buffer_.size() / sizeof(float)};
+  }
 
   // Null when the row is not kept.
   const float* row(int64_t position) const {

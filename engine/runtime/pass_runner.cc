@@ -36,7 +36,8 @@ PassRunner::PassRunner(const PassParts& parts, const Placement& placement, Devic
       vocab_(parts.model.config().vocab_size),
       head_rows_(placement.head_rows),
       layers_(parts.model.config().num_hidden_layers),
-      max_rows_(placement.chunk + placement.decode_rows) {
+      max_rows_(placement.chunk + placement.decode_rows),
+      recorded_layers_(placement.recorded_layers) {
   const ActivationSizes sizes = activation_sizes(parts.model.config());
   const auto take = [&](size_t row_bytes) {
     return reinterpret_cast<float*>(arena.take(row_bytes * static_cast<size_t>(max_rows_)));
@@ -65,6 +66,7 @@ void PassRunner::run(std::vector<PassSession>& sessions, PassHooks& hooks) {
     const auto start = std::chrono::steady_clock::now();
     named("computing", [&] { submit(sessions, hooks); });
     finish();
+    vocabulary_.end_pass(false);
     const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
     // What a pass took whose rows left on the way says nothing of a whole one.
     if (rows_.rows == rows) {
@@ -73,6 +75,7 @@ void PassRunner::run(std::vector<PassSession>& sessions, PassHooks& hooks) {
   } catch (...) {
     // Memory of this pass may be freed as soon as this returns.
     drain();
+    vocabulary_.end_pass(true);
     throw;
   }
 }
@@ -241,10 +244,13 @@ void PassRunner::embed() {
 bool PassRunner::forward_layers(std::vector<PassSession>& sessions, PassHooks& hooks) {
   Stream& compute = *parts_.streams.compute;
   const bool has_prefill = !rows_.prefill_segments.empty();
-  const int64_t boundary_every = pace_.layers_per_stretch(has_prefill, rows_.rows, layers_);
+  const int64_t at_once = layers_at_once();
+  const int64_t boundary_every =
+      (pace_.layers_per_stretch(has_prefill, rows_.rows, layers_) + at_once - 1) / at_once * at_once;
   const bool one_by_one = pace_.one_by_one(has_prefill, rows_.rows);
   size_t boundaries = 0;
-  for (int64_t layer = 0; layer < layers_; ++layer) {
+  repeated_ = 0;
+  for (int64_t layer = 0; layer < layers_; layer += at_once) {
     if (layer % boundary_every == 0) {
       Event& boundary = *boundary_[boundaries++ % 2];
       if (one_by_one) boundary.record(compute);
@@ -254,19 +260,59 @@ bool PassRunner::forward_layers(std::vector<PassSession>& sessions, PassHooks& h
       if (rows_.rows == 0) return false;
       boundary.record(compute);
     }
-    const LayerLease lease = parts_.streamer.acquire(layer, compute);
-    point_at_layer(layer);
-    if (parts_.timeline != nullptr) {
-      parts_.timeline->begin(parts_.device, compute, Timeline::Lane::compute, layer);
-    }
-    parts_.model.forward_layer(layer, lease, rows_, compute);
-    if (parts_.timeline != nullptr) {
-      parts_.timeline->end(parts_.device, compute, Timeline::Lane::compute, layer);
+    if (at_once == 1) {
+      forward_layer(layer, parts_.timeline != nullptr);
+    } else {
+      submit_layers(layer, std::min(layer + at_once, layers_));
     }
   }
   hooks.at_boundary();
   drop_cancelled(sessions, hooks);
   return rows_.rows > 0;
+}
+
+void PassRunner::forward_layer(int64_t layer, bool marks) {
+  Stream& compute = *parts_.streams.compute;
+  const LayerLease lease = parts_.streamer.acquire(layer, compute);
+  point_at_layer(layer);
+  if (marks) parts_.timeline->begin(parts_.device, compute, Timeline::Lane::compute, layer);
+  parts_.model.forward_layer(layer, lease, rows_, compute);
+  if (marks) parts_.timeline->end(parts_.device, compute, Timeline::Lane::compute, layer);
+}
+
+// As many as can be submitted as one. A recording is of use to passes of the same shape only, and takes longer
+// to make than it saves, so that the first such pass does without.
+int64_t PassRunner::layers_at_once() {
+  std::vector<Shape> shape;
+  for (const Span& span : spans_) {
+    const PassSession& session = *span.session;
+    shape.push_back({.id = session.id,
+                     .rows = span.row_count,
+                     .accepted = parts_.states.empty() ? 0 : session.state->pending(),
+                     .pages = session.kv->page_count()});
+  }
+  const bool is_new = shape != last_shape_;
+  last_shape_ = std::move(shape);
+  const bool is_marked = parts_.timeline != nullptr && parts_.timeline->is_recording();
+  if (recorded_layers_ == 0 || !rows_.prefill_segments.empty() || is_marked) return 1;
+  if (is_new) recorded_.clear();
+  return is_new ? 1 : recorded_layers_;
+}
+
+// As recorded, or anew, for the passes that follow.
+void PassRunner::submit_layers(int64_t begin, int64_t end) {
+  Stream& compute = *parts_.streams.compute;
+  recorded_.resize(static_cast<size_t>((layers_ + recorded_layers_ - 1) / recorded_layers_));
+  std::unique_ptr<RecordedLaunches>& recorded = recorded_[static_cast<size_t>(begin / recorded_layers_)];
+  const auto launches = [&] {
+    for (int64_t layer = begin; layer < end; ++layer) forward_layer(layer, false);
+  };
+  if (recorded && parts_.ops.repeat(compute, *recorded, launches)) {
+    repeated_ += end - begin;
+    return;
+  }
+  recorded.reset();
+  recorded = parts_.ops.record(compute, launches);
 }
 
 // Takes the rows of cancelled sessions out of the batch. Others keep their values and their order; what a row

@@ -31,7 +31,7 @@ struct PassSession {
   std::span<const int32_t> decode_ids;
   int64_t draft_rows = 0;  // of decode_ids, the last ones
   // Rows at positions [wanted_from, end) get logits: row p goes to results[p - wanted_from], and as a whole
-  // to keep + (p - wanted_from) * vocab where keep is not null (host memory).
+  // to keep + (p - wanted_from) * vocab where keep is not null (host memory): see PassRunner::bring_row().
   int64_t wanted_from = 0;
   const LogitsWanted* wanted = nullptr;
   LogitsRow* results = nullptr;
@@ -82,6 +82,13 @@ class PassRunner {
   // Copies a few bytes on every stream. Throws when the device no longer does that: its error is one that
   // stays. Not while a pass runs.
   void try_device();
+  // Every layer of the last pass was submitted as recorded before.
+  bool was_repeated() const { return repeated_ == layers_; }
+  // Makes a row of PassSession::keep hold its values. Not while a pass is at its logits. Error(unavailable): a
+  // later pass that failed has lost them.
+  void bring_row(const float* row) { vocabulary_.bring(row); }
+  // Rows in this memory will not be asked for: it may be used for others, or freed.
+  void forget_rows(std::span<const float> memory) { vocabulary_.forget(memory); }
 
  private:
   // Consecutive rows of one session and kind.
@@ -91,6 +98,14 @@ class PassRunner {
     int64_t row_begin;
     int64_t row_count;
     int64_t first_position;
+  };
+  // Of a session's rows: passes in which all are the same have the same launches.
+  struct Shape {
+    SessionId id;
+    int64_t rows;
+    int64_t accepted;
+    int64_t pages;
+    bool operator==(const Shape&) const = default;
   };
   struct WantedRow {
     int64_t row;
@@ -105,6 +120,9 @@ class PassRunner {
   DeltaNetSegment state_segment(const Span& span) const;
   void embed();
   bool forward_layers(std::vector<PassSession>& sessions, PassHooks& hooks);
+  void forward_layer(int64_t layer, bool marks);
+  int64_t layers_at_once();
+  void submit_layers(int64_t begin, int64_t end);
   void drop_cancelled(std::vector<PassSession>& sessions, PassHooks& hooks);
   void compute_logits();
   void compute_logits_batch(RowKind kind, std::span<const WantedRow> batch);
@@ -124,6 +142,10 @@ class PassRunner {
   std::vector<Span> spans_;  // decode rows first
   PassPace pace_;
   std::unique_ptr<Event> boundary_[2];
+  int64_t recorded_layers_;  // Placement::recorded_layers
+  std::vector<std::unique_ptr<RecordedLaunches>> recorded_;  // of each stretch of so many layers, or null
+  std::vector<Shape> last_shape_;  // of the last pass
+  int64_t repeated_ = 0;           // layers of the pass
 };
 
 }  // namespace ete

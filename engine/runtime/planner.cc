@@ -21,6 +21,8 @@ constexpr size_t kLogitsTarget = size_t{16} << 20;  // bytes of logits at a time
 constexpr int64_t kMinHeadRows = 16;
 constexpr int64_t kMaxHeadRows = 64;
 constexpr int64_t kPlannedDrafts = 8;  // of a session
+constexpr int64_t kRecordedLayers = 8;
+constexpr int64_t kCallsOfLayer = 16;  // of ops
 constexpr uint64_t kMaxKvBytes = uint64_t{1} << 60;
 
 class Planner {
@@ -34,6 +36,7 @@ class Planner {
     place_kv();
     place_states();
     place_layers();
+    place_recordings();
     lay_out_store();
     check_host();
     describe();
@@ -91,7 +94,8 @@ class Planner {
          .heads = c.num_attention_heads,
          .head_dim = c.head_dim,
          .decode_tiles = p.decode_rows * ((p.context + kKvTile - 1) / kKvTile),
-         .delta_net = c.delta_net});
+         .delta_net = c.delta_net,
+         .vocab = c.vocab_size});
   }
 
   void note_chunk() {
@@ -318,6 +322,19 @@ class Planner {
     note_slots(count);
   }
 
+  // Where all that layers read lies on the device, a stretch of them can be submitted as one.
+  void place_recordings() {
+    Placement& p = result_.placement;
+    if (!in_.recording_bytes || !all_of(p.resident) || p.tiled_kv || p.streamed_states || share() > 0) return;
+    const uint64_t bytes = in_.recording_bytes(layers() * kCallsOfLayer);
+    const uint64_t taken = fixed_ + kv_on_device_ + states_on_device_ + all_resident_ + bytes;
+    if (bytes == 0 || taken > budget()) return;
+    p.recorded_layers = kRecordedLayers;
+    recording_bytes_ = bytes;
+    note("passes of decode rows alone submit " + std::to_string(std::min(layers(), kRecordedLayers)) +
+         " layers at once, as recorded in " + byte_text(bytes) + " of device memory");
+  }
+
   bool choose_slots(int64_t count, uint64_t room) {
     const std::vector<bool> resident = spread(count);
     for (const int choice : kSlotChoices) {
@@ -472,7 +489,7 @@ class Planner {
     // What a device that shares the host's memory reads at home stands for what another would hold itself.
     uint64_t at_home = residents_at_home() ? plan.resident_bytes : 0;
     if (in_.device.shares_host_memory && on_device) at_home += vocabulary_bytes(VocabularyPlace::device);
-    plan.peak_device_bytes = at_home + p.arena_bytes + on_device_peak;
+    plan.peak_device_bytes = at_home + p.arena_bytes + recording_bytes_ + on_device_peak;
     plan.peak_host_bytes =
         plan.home_bytes + kept_rows_bytes() + kv_peak + states_peak + prefix_cache_beside_ - on_device_peak;
     if (p.host_rows) plan.peak_host_bytes += p.host_rows->host_bytes();
@@ -500,6 +517,7 @@ class Planner {
   uint64_t state_session_ = 0;
   uint64_t states_all_ = 0;           // of all sessions, with room for some drafts
   uint64_t states_on_device_ = 0;     // set aside in an explicit budget
+  uint64_t recording_bytes_ = 0;      // of launches
   uint64_t prefix_cache_beside_ = 0;  // of cached prefixes, beyond what is set aside for sessions
 };
 

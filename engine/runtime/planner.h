@@ -33,6 +33,7 @@ struct PlanInput {
   std::string host_kernels = {};                                      // of host_ops()
   std::string host_products = {};                                     // of host_products()
   std::function<size_t(const WorkspaceNeeds&)> workspace_bytes = {};  // of the ops; none: nothing
+  std::function<size_t(int64_t calls)> recording_bytes = {};          // likewise
   ChosenShare chosen_share = {};                                      // for --host-share auto
 };
 
@@ -56,7 +57,8 @@ struct Placement {
   std::optional<StreamedRecurrenceSizes> streamed_states;  // none: kernels read the states in place
   uint64_t state_budget = 0;
   uint64_t prefix_cache = 0;   // bytes at most; 0: nothing is cached
-  size_t workspace_bytes = 0;  // of the ops
+  int64_t recorded_layers = 0;  // that passes of decode rows submit as one (Ops::record); 0: none
+  size_t workspace_bytes = 0;   // of the ops
   size_t arena_bytes =
       0;  // workspace, activations, logits, constants, windows on KV cache and states, slots, resident layers
 };

@@ -1,5 +1,6 @@
 #include "engine/runtime/vocabulary_stage.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -54,18 +55,58 @@ void VocabularyStage::multiply(Ops& ops, RowKind kind, const float* normed, int6
 void VocabularyStage::logits(LogitsBatch batch, const float* normed) {
   if (on_host()) return logits_by_host(std::move(batch), normed);
   Stream& compute = *parts_.streams.compute;
-  Stream& write_back = *parts_.streams.write_back;
-  kept_->wait(compute);  // of the batch before
+  save_rows();  // of the batch before
   multiply(parts_.ops, batch.kind, normed, std::ssize(batch.wanted));
   ready_->record(compute);
-  ready_->wait(write_back);
   for (int64_t i = 0; i < std::ssize(batch.keep); ++i) {
     float* keep = batch.keep[static_cast<size_t>(i)];
-    if (keep != nullptr) parts_.device.copy_async(write_back, keep, logits_ + i * vocab_, row_bytes());
+    if (keep != nullptr) unsaved_.push_back({keep, i});
   }
-  kept_->record(write_back);
   parts_.ops.reduce_logits(compute, logits_, vocab_, vocab_, std::move(batch.wanted),
                            std::move(batch.results));
+}
+
+// Beside the computation, which must not write logits_ before.
+void VocabularyStage::save_rows() {
+  if (unsaved_.empty()) return;
+  Stream& write_back = *parts_.streams.write_back;
+  ready_->wait(write_back);
+  for (const Unsaved& row : unsaved_) moving_.push_back(row.keep);
+  for (const Unsaved& row : std::exchange(unsaved_, {})) {
+    parts_.device.copy_async(write_back, row.keep, logits_ + row.index * vocab_, row_bytes());
+  }
+  kept_->record(write_back);
+  kept_->wait(*parts_.streams.compute);
+}
+
+void VocabularyStage::bring(const float* row) {
+  if (std::find(lost_.begin(), lost_.end(), row) != lost_.end()) {
+    throw Error(ErrorCode::unavailable, "the row was lost with a pass that failed");
+  }
+  const auto is_row = [row](const Unsaved& unsaved) { return unsaved.keep == row; };
+  const auto found = std::find_if(unsaved_.begin(), unsaved_.end(), is_row);
+  if (found == unsaved_.end()) return;
+  Stream& write_back = *parts_.streams.write_back;
+  ready_->wait(write_back);
+  parts_.device.copy_async(write_back, found->keep, logits_ + found->index * vocab_, row_bytes());
+  write_back.synchronize();
+  unsaved_.erase(found);
+}
+
+void VocabularyStage::forget(std::span<const float> memory) {
+  const auto is_there = [memory](const float* row) {
+    return !memory.empty() && row >= memory.data() && row < memory.data() + memory.size();
+  };
+  std::erase_if(unsaved_, [&](const Unsaved& row) { return is_there(row.keep); });
+  std::erase_if(lost_, is_there);
+}
+
+void VocabularyStage::end_pass(bool failed) {
+  if (failed) {
+    lost_.insert(lost_.end(), moving_.begin(), moving_.end());
+    for (const Unsaved& row : std::exchange(unsaved_, {})) lost_.push_back(row.keep);
+  }
+  moving_.clear();
 }
 
 void VocabularyStage::logits_by_host(LogitsBatch batch, const float* normed) {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "engine/device/device_arena.h"
@@ -35,7 +36,8 @@ struct LogitsBatch {
   RowKind kind = RowKind::decode;
   std::vector<LogitsWanted> wanted;
   std::vector<LogitsRow*> results;  // [wanted]
-  std::vector<float*> keep;         // [wanted]: where the whole row goes in host memory, or null
+  std::vector<float*> keep;         // [wanted]: where the whole row goes in host memory when it is asked for
+                                    // or the next batch takes its place, or null
 };
 
 // The two ends of a pass, ids to the first layer's rows and normed rows to logits, wherever the vocabulary
@@ -52,10 +54,24 @@ class VocabularyStage {
   // normed [batch, hidden] in device memory, already through the final norm.
   void logits(LogitsBatch batch, const float* normed);
 
+  // Makes a row of LogitsBatch::keep hold its values. Waits for the copy, if there is one to make. Not while
+  // logits() may be under way. Error(unavailable): a pass that failed has lost them.
+  void bring(const float* row);
+  // Rows of LogitsBatch::keep that lie in this memory will not be asked for.
+  void forget(std::span<const float> memory);
+  // The pass is done, or has failed: then rows that were on their way, or not yet, are lost.
+  void end_pass(bool failed);
+
  private:
+  // A row that is not in host memory yet.
+  struct Unsaved {
+    float* keep;
+    int64_t index;  // in logits_
+  };
   bool on_host() const { return place_ == VocabularyPlace::host; }
   size_t row_bytes() const { return static_cast<size_t>(vocab_) * sizeof(float); }
   void multiply(Ops& ops, RowKind kind, const float* normed, int64_t rows);
+  void save_rows();
   void logits_by_host(LogitsBatch batch, const float* normed);
 
   VocabularyParts parts_;
@@ -65,6 +81,9 @@ class VocabularyStage {
   Buffer host_rows_;    // pinned, [rows of a pass, hidden]; empty unless on the host
   Buffer host_logits_;  // pinned, [head_rows, vocab]; the same
   float* logits_;       // [head_rows, vocab], where it is computed
+  std::vector<Unsaved> unsaved_;      // of the last batch
+  std::vector<const float*> moving_;  // on their way to host memory
+  std::vector<const float*> lost_;
   std::unique_ptr<Event> ready_;
   std::unique_ptr<Event> kept_;
 };

@@ -190,12 +190,18 @@ TEST_P(FailedCopy, FailsTheSessionsOfThePassAndNoLaterOnes) {
   for (int turn = 0; turn < 3; ++turn) {
     BlockingSession session(engine, open_prompt(ids(30)));
     session.opened();
+    // Its row goes home when the next pass computes others.
+    BlockingSession waiting(engine, open_prompt(ids(30)));
+    waiting.opened();
     faulty.device->fail_copies(stream, 1);
     EXPECT_THAT(error_of(ErrorCode::internal, [&] { session.step(one_step(30, {7})); }),
                 AllOf(HasSubstr("pass"), HasSubstr(where), HasSubstr("planted fault of a copy")));
     EXPECT_EQ(engine.fatal_error(), std::nullopt);
+    error_of(ErrorCode::unavailable, [&] { waiting.fetch_row(29); });
     EXPECT_EQ(forced_rows(engine, ids(30), {7}), alone);
+    EXPECT_EQ(waiting.step(one_step(30, {7})).rows.front().full, alone[1]);
   }
+  EXPECT_EQ(idle.fetch_row(29), alone[0]);
   EXPECT_EQ(idle.step(one_step(30, {7})).rows.front().full, alone[1]);
 }
 

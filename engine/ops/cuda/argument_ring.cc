@@ -16,22 +16,33 @@ ArgumentRing::Ring ArgumentRing::make_ring() {
 
 void ArgumentRing::begin(Stream& stream, size_t bytes) {
   CHECK(bytes <= kSegmentBytes, std::to_string(bytes) + " bytes of arguments for one launch");
+  left_ = bytes;
+  if (recorder_.is_open()) {
+    next_ = recorder_.arguments(bytes);
+    if (next_ != nullptr) return;
+    nowhere_.resize(bytes);
+    next_ = nowhere_.data();
+    return;
+  }
   auto found = rings_.find(&stream);
   if (found == rings_.end()) found = rings_.emplace(&stream, make_ring()).first;
   Ring& ring = found->second;
-  open_ = &ring;
-  if (ring.used + bytes <= kSegmentBytes) return;
-  ring.done[ring.segment]->record(stream);
-  ring.segment = (ring.segment + 1) % kSegments;
-  ring.used = 0;
-  ring.done[ring.segment]->synchronize();
+  if (ring.used + bytes > kSegmentBytes) {
+    ring.done[ring.segment]->record(stream);
+    ring.segment = (ring.segment + 1) % kSegments;
+    ring.used = 0;
+    ring.done[ring.segment]->synchronize();
+  }
+  next_ = ring.memory.data() + ring.segment * kSegmentBytes + ring.used;
+  ring.used += bytes;
 }
 
 const void* ArgumentRing::put_bytes(const void* data, size_t bytes) {
-  CHECK(open_->used + bytes <= kSegmentBytes, std::to_string(bytes) + " bytes more than were begun");
-  std::byte* copy = open_->memory.data() + open_->segment * kSegmentBytes + open_->used;
+  CHECK(padded(bytes) <= left_, std::to_string(bytes) + " bytes more than were begun");
+  std::byte* copy = next_;
   if (bytes > 0) std::memcpy(copy, data, bytes);
-  open_->used += padded(bytes);
+  next_ += padded(bytes);
+  left_ -= padded(bytes);
   return copy;
 }
 

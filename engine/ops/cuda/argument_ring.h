@@ -6,15 +6,17 @@
 #include <vector>
 
 #include "engine/device/device.h"
+#include "engine/ops/cuda/launch_recorder.h"
 
 namespace ete {
 
 // Small arrays that a launch takes (positions, ids, page addresses), copied into pinned host memory that
 // kernels read in place. Each stream has its own ring of segments; a segment is written again only after
-// every launch that may read it is done. Engine thread.
+// every launch that may read it is done. While launches are recorded or repeated, the arrays go to the
+// recording's own memory. Engine thread.
 class ArgumentRing {
  public:
-  explicit ArgumentRing(Device& device) : device_(device) {}
+  ArgumentRing(Device& device, LaunchRecorder& recorder) : device_(device), recorder_(recorder) {}
 
   // Begins the arrays of one launch on `stream`, of `bytes` in all, each array padded(). They are put next,
   // and the launch follows before the next begin().
@@ -44,8 +46,11 @@ class ArgumentRing {
   const void* put_bytes(const void* data, size_t bytes);
 
   Device& device_;
+  LaunchRecorder& recorder_;
   std::unordered_map<Stream*, Ring> rings_;
-  Ring* open_ = nullptr;  // of the launch begun last
+  std::byte* next_ = nullptr;  // of the launch begun last
+  size_t left_ = 0;
+  std::vector<std::byte> nowhere_;  // for a launch that will not be: a recording's memory is full
 };
 
 }  // namespace ete

@@ -113,7 +113,8 @@ template <typename T, typename Shape, int kHeads>
 __global__ void __launch_bounds__(kThreads)
     tile_kernel(AttentionView args, DecodeTiles tiles, Partials partials) {
   __shared__ Parts<Shape, kHeads> parts;
-  const DecodeTile tile = tiles.tile[blockIdx.y];
+  const DecodeTile tile =
+      tiles.elsewhere == nullptr ? tiles.tile[blockIdx.y] : tiles.elsewhere[blockIdx.y];
   const auto heads = static_cast<int>(args.heads), group = heads / static_cast<int>(args.kv.kv_heads);
   const int blocks_of_group = (group + kHeads - 1) / kHeads;
   const int kv_head = static_cast<int>(blockIdx.x) / blocks_of_group;
@@ -171,7 +172,7 @@ __global__ void __launch_bounds__(kFoldThreads)
   __shared__ float sums[kMostDecodeTiles];
   __shared__ float old_scales[kMostDecodeTiles];
   __shared__ float page_scales[kMostDecodeTiles];
-  const DecodeRow row = rows.row[blockIdx.y];
+  const DecodeRow row = rows.elsewhere == nullptr ? rows.row[blockIdx.y] : rows.elsewhere[blockIdx.y];
   const int64_t head = blockIdx.x, dim = args.kv.head_dim;
   const int d = threadIdx.x;
   wait_for_previous_kernel();

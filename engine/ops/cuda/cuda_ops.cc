@@ -13,6 +13,8 @@
 #include "engine/ops/cuda/decode_batches.h"
 #include "engine/ops/cuda/delta_net.h"
 #include "engine/ops/cuda/kernels.h"
+#include "engine/ops/cuda/launch_recorder.h"
+#include "engine/ops/cuda/logits_reducer.h"
 
 namespace ete {
 
@@ -20,6 +22,7 @@ namespace {
 
 constexpr int kLeastMma = 80;  // mma.m16n8k32 of int8, mma.m16n8k16 of f16 and bf16
 constexpr int kLeastDp4a = 61;
+constexpr size_t kCallBytes = size_t{16} << 10;  // of device memory for a call in a graph, as measured, and some
 
 int capability_of(const DeviceInfo& info) { return std::stoi(info.capability.substr(3)); }
 
@@ -29,10 +32,12 @@ class CudaOps final : public Ops {
       : device_(device),
         fast_(options.math == Math::fast),
         family_(family_for(device.info(), options)),
-        ring_(device),
+        recorder_(device),
+        ring_(device, recorder_),
         pool_(options.host_threads),
         host_(device, pool_, {}),
-        host_products_(device, pool_, {.math = options.math}) {}
+        host_products_(device, pool_, {.math = options.math}),
+        reducer_(device, ring_, host_) {}
 
   std::string describe() const override {
     if (family_ == KernelFamily::plain) return "exact, plain (decode, prefill)";
@@ -48,6 +53,7 @@ class CudaOps final : public Ops {
   size_t workspace_bytes(const WorkspaceNeeds& needs) const override {
     size_t bytes = fast_ ? cuda::QuantizedRows::bytes_for(needs.rows, needs.cols) : 0;
     bytes = std::max(bytes, decode_scratch_bytes(needs.heads, needs.head_dim, needs.decode_tiles));
+    bytes = std::max(bytes, LogitsReducer::workspace_bytes(needs.vocab));
     if (needs.delta_net.key_heads == 0) return bytes;
     return std::max(
         bytes, cuda::DeltaNetScratch::bytes_for(needs.delta_net, cuda::delta_net_slab_chunks(needs.rows)));
@@ -55,6 +61,13 @@ class CudaOps final : public Ops {
   void set_workspace(std::byte* memory, size_t bytes) override {
     workspace_ = memory;
     workspace_size_ = bytes;
+  }
+  size_t recording_bytes(int64_t calls) const override { return static_cast<size_t>(calls) * kCallBytes; }
+  std::unique_ptr<RecordedLaunches> record(Stream& stream, const std::function<void()>& launches) override {
+    return recorder_.record(stream, launches);
+  }
+  bool repeat(Stream& stream, RecordedLaunches& recorded, const std::function<void()>& launches) override {
+    return recorder_.repeat(stream, recorded, launches);
   }
   Ops& host_ops() override { return host_; }
   Ops& host_products() override { return host_products_; }
@@ -64,11 +77,18 @@ class CudaOps final : public Ops {
     check_embed(table, ids, y_stride);
     if (ids.empty()) return;
     ring_.begin(stream, ArgumentRing::padded(ids));
-    cuda::launch_embed(cuda_stream_of(stream), table, ring_.put(ids), std::ssize(ids), scale, y, y_stride);
+    const int32_t* put = ring_.put(ids);
+    if (!recorder_.launches(table.data, table.format, ids.size(), scale, y, y_stride)) return;
+    cuda::launch_embed(cuda_stream_of(stream), table, put, std::ssize(ids), scale, y, y_stride);
   }
 
   void rms_norm(Stream& stream, const RmsNormArgs& args) override {
-    if (args.m > 0) cuda::launch_rms_norm(cuda_stream_of(stream), args);
+    if (args.m == 0 ||
+        !recorder_.launches(args.x, args.x_stride, args.y, args.y_stride, args.m, args.heads, args.dim,
+                            args.weight, args.eps, args.add_to_y)) {
+      return;
+    }
+    cuda::launch_rms_norm(cuda_stream_of(stream), args);
   }
 
   void matmul(Stream& stream, RowKind kind, const float* x, int64_t x_stride, int64_t m,
@@ -78,6 +98,11 @@ class CudaOps final : public Ops {
     check_rope(args);
     if (args.m == 0 || args.rotary_dim == 0) return;
     ring_.begin(stream, ArgumentRing::padded(args.positions));
+    const int64_t* positions = ring_.put(args.positions);
+    if (!recorder_.launches(args.x, args.x_stride, args.m, args.heads, args.head_dim, args.rotary_dim,
+                            args.inv_freq, args.amplitude)) {
+      return;
+    }
     cuda::launch_rope(cuda_stream_of(stream),
                       {.x = args.x,
                        .x_stride = args.x_stride,
@@ -87,13 +112,16 @@ class CudaOps final : public Ops {
                        .rotary_dim = args.rotary_dim,
                        .inv_freq = args.inv_freq,
                        .amplitude = args.amplitude},
-                      ring_.put(args.positions));
+                      positions);
   }
 
   void kv_append(Stream& stream, const KvAppendArgs& args) override {
     check_kv_append(args);
     const cuda::KvRows rows = kv_rows(stream, args.segments);
-    if (rows.count == 0) return;
+    if (rows.count == 0 || !recorder_.launches(args.k, args.v, args.k_stride, args.v_stride, args.kv.type,
+                                               args.kv.kv_heads, args.kv.head_dim, rows.count)) {
+      return;
+    }
     cuda::launch_kv_append(
         cuda_stream_of(stream),
         {.k = args.k, .v = args.v, .k_stride = args.k_stride, .v_stride = args.v_stride, .kv = args.kv},
@@ -104,7 +132,8 @@ class CudaOps final : public Ops {
 
   void gated_activation(Stream& stream, Activation act, const float* gate, const float* up, float* y,
                         int64_t m, int64_t n, int64_t stride) override {
-    if (m > 0) cuda::launch_gated_activation(cuda_stream_of(stream), act, gate, up, y, m, n, stride);
+    if (m == 0 || !recorder_.launches(act, gate, up, y, m, n, stride)) return;
+    cuda::launch_gated_activation(cuda_stream_of(stream), act, gate, up, y, m, n, stride);
   }
 
   void delta_net(Stream& stream, RowKind kind, const DeltaNetArgs& args) override;
@@ -114,15 +143,22 @@ class CudaOps final : public Ops {
 
   void copy_rows(Stream& stream, int64_t m, std::vector<RowsCopy> copies) override {
     check_copy_rows(m, copies);
-    if (m > 0) cuda::launch_copy_rows(cuda_stream_of(stream), m, copies);
+    bool launches = m > 0;
+    for (const RowsCopy& copy : copies) {
+      launches = recorder_.launches(m, copy.x, copy.x_stride, copy.y, copy.y_stride, copy.n, copy.bias,
+                                    copy.add_to_y) &&
+                 launches;
+    }
+    if (launches) cuda::launch_copy_rows(cuda_stream_of(stream), m, copies);
   }
 
   void gather_rows(Stream& stream, const float* x, int64_t x_stride, std::vector<int64_t> rows, int64_t n,
                    float* y, int64_t y_stride) override {
     if (rows.empty()) return;
     ring_.begin(stream, ArgumentRing::padded(rows));
-    cuda::launch_gather_rows(cuda_stream_of(stream), x, x_stride, ring_.put(rows), std::ssize(rows), n, y,
-                             y_stride);
+    const int64_t* put = ring_.put(rows);
+    if (!recorder_.launches(x, x_stride, rows.size(), n, y, y_stride)) return;
+    cuda::launch_gather_rows(cuda_stream_of(stream), x, x_stride, put, std::ssize(rows), n, y, y_stride);
   }
 
  private:
@@ -132,6 +168,8 @@ class CudaOps final : public Ops {
   cuda::QueryTiles query_tiles(Stream& stream, const std::vector<KvSegment>& segments, int64_t most_rows);
 
   void attend_decode(Stream& stream, const cuda::AttentionView& view, const AttentionArgs& args);
+  void put_elsewhere(Stream& stream, cuda::DecodeBatch* batch);
+  bool launches(RowKind kind, const DeltaNetArgs& args);
   // Device memory until the next call of any op that takes it.
   std::byte* workspace(Stream& stream, size_t bytes);
   // The pages' results in a launch, and the softmax of a row that takes several.
@@ -145,11 +183,12 @@ class CudaOps final : public Ops {
   Device& device_;
   bool fast_;
   KernelFamily family_;
+  LaunchRecorder recorder_;
   ArgumentRing ring_;
   ThreadPool pool_;
   CpuOps host_;
   CpuOps host_products_;
-  Buffer logits_;  // pinned
+  LogitsReducer reducer_;
   Buffer own_workspace_;
   std::byte* workspace_ = nullptr;
   size_t workspace_size_ = 0;
@@ -221,7 +260,9 @@ void CudaOps::attention(Stream& stream, RowKind kind, const AttentionArgs& args)
                                  .scale = args.scale,
                                  .window = args.window,
                                  .state = args.state};
-  const cudaStream_t to = cuda_stream_of(stream);
+  const bool launches = recorder_.launches(
+      kind, args.q, args.q_stride, args.out, args.out_stride, args.heads, args.kv.type, args.kv.kv_heads,
+      args.kv.head_dim, args.scale, args.window, args.state, workspace_);
   if (kind == RowKind::decode) {
     attend_decode(stream, view, args);
     return;
@@ -229,13 +270,28 @@ void CudaOps::attention(Stream& stream, RowKind kind, const AttentionArgs& args)
   const bool mma = family_ == KernelFamily::mma && cuda::has_mma_attention(args.kv);
   const int64_t most_rows = mma ? cuda::kMmaQueryRows : cuda::plain_query_rows(args.kv.head_dim);
   const cuda::QueryTiles tiles = query_tiles(stream, args.segments, most_rows);
-  if (tiles.count == 0) return;
+  if (tiles.count == 0 || !recorder_.launches(tiles.count) || !launches) return;
   const auto launch = mma ? cuda::launch_attention_mma : cuda::launch_attention_prefill;
-  launch(to, view, tiles);
+  launch(cuda_stream_of(stream), view, tiles);
+}
+
+bool CudaOps::launches(RowKind kind, const DeltaNetArgs& args) {
+  const DeltaNetShape& shape = args.shape;
+  bool launches = recorder_.launches(kind, shape.key_heads, shape.value_heads, shape.key_dim, shape.value_dim,
+                                     shape.conv_kernel, shape.tiled_value_heads, args.x, args.x_stride, args.out, args.out_stride,
+                                     args.conv, args.decay_rate, args.dt_bias, workspace_, workspace_size_);
+  for (const DeltaNetSegment& segment : args.segments) {
+    launches = recorder_.launches(segment.row_begin, segment.row_count, segment.draft_rows,
+                                  segment.accepted_rows, segment.state, segment.accepted, segment.drafts);
+    // The chunks of prefill rows are aligned to positions.
+    if (kind == RowKind::prefill) launches = recorder_.launches(segment.first_position);
+  }
+  return launches;
 }
 
 void CudaOps::delta_net(Stream& stream, RowKind kind, const DeltaNetArgs& args) {
   check_delta_net(args);
+  if (!launches(kind, args)) return;
   if (kind == RowKind::decode) {
     cuda::delta_net_decode(cuda_stream_of(stream), args);
     return;
@@ -250,7 +306,7 @@ void CudaOps::delta_net(Stream& stream, RowKind kind, const DeltaNetArgs& args) 
 }
 
 void CudaOps::attend_decode(Stream& stream, const cuda::AttentionView& view, const AttentionArgs& args) {
-  const auto batches = decode_batches(args, cuda::kMostDecodeTiles);
+  auto batches = decode_batches(args, cuda::kMostDecodeTiles);
   int64_t tiles = 0;
   for (const cuda::DecodeBatch& batch : batches) tiles = std::max<int64_t>(tiles, batch.tile_count);
   if (tiles == 0) return;
@@ -258,9 +314,20 @@ void CudaOps::attend_decode(Stream& stream, const cuda::AttentionView& view, con
   auto* scratch = reinterpret_cast<float*>(workspace(stream, decode_scratch_bytes(args.heads, dim, tiles)));
   cuda::AttentionView to_fold = view;
   if (args.state == nullptr) to_fold.state = scratch + cuda::decode_scratch_floats(args.heads, dim, tiles);
-  for (const cuda::DecodeBatch& batch : batches) {
+  for (cuda::DecodeBatch& batch : batches) {
+    if (recorder_.is_open()) put_elsewhere(stream, &batch);
+    if (!recorder_.launches(batch.tile_count, batch.row_count, batch.tiles.whole_rows)) continue;
     cuda::launch_attention_decode(cuda_stream_of(stream), to_fold, batch, scratch);
   }
+}
+
+// What changes from step to step, to where a graph may find it changed.
+void CudaOps::put_elsewhere(Stream& stream, cuda::DecodeBatch* batch) {
+  const std::vector<cuda::DecodeTile> tiles(batch->tiles.tile, batch->tiles.tile + batch->tile_count);
+  const std::vector<cuda::DecodeRow> rows(batch->rows.row, batch->rows.row + batch->row_count);
+  ring_.begin(stream, ArgumentRing::padded(tiles) + ArgumentRing::padded(rows));
+  batch->tiles.elsewhere = ring_.put(tiles);
+  batch->rows.elsewhere = ring_.put(rows);
 }
 
 std::byte* CudaOps::workspace(Stream& stream, size_t bytes) {
@@ -300,7 +367,13 @@ void CudaOps::matmul(Stream& stream, RowKind kind, const float* x, int64_t x_str
   std::erase_if(outputs, [](const MatmulOutput& output) { return output.row_begin >= output.row_end; });
   std::stable_sort(outputs.begin(), outputs.end(),
                    [](const MatmulOutput& a, const MatmulOutput& b) { return a.w.format < b.w.format; });
-  if (outputs.empty()) return;
+  bool launches = !outputs.empty();
+  for (const MatmulOutput& output : outputs) {
+    launches = recorder_.launches(kind, x, x_stride, m, output.w.data, output.w.format, output.w.cols,
+                                  output.row_begin, output.row_end, output.bias, output.y, output.y_stride,
+                                  output.add_to_y, workspace_);
+  }
+  if (!launches) return;
   const cuda::MatmulShape shape{.x = x, .x_stride = x_stride, .m = m, .cols = outputs.front().w.cols};
   const auto rounds = [this](WeightFormat format) { return fast_ && cuda::has_integer_products(format); };
   const bool by_kernel = rounds_its_row(family_, kind, m);
@@ -339,20 +412,13 @@ void CudaOps::matmul(Stream& stream, RowKind kind, const float* x, int64_t x_str
   }
 }
 
-// On host threads: a row crosses the link in less time than a client takes to ask for the next one.
 void CudaOps::reduce_logits(Stream& stream, const float* logits, int64_t stride, int64_t vocab,
                             std::vector<LogitsWanted> wanted, std::vector<LogitsRow*> results) {
   check_reduce_logits(stride, vocab, wanted, results);
+  CHECK(!recorder_.is_open(), "results on the host are of one launch");
   if (wanted.empty()) return;
-  const size_t floats = (wanted.size() - 1) * static_cast<size_t>(stride) + static_cast<size_t>(vocab);
-  const size_t bytes = floats * sizeof(float);
-  if (logits_.size() < bytes) {
-    stream.synchronize();  // the last call's rows may still be read
-    logits_ = device_.allocate(bytes, MemorySpace::host);
-  }
-  device_.copy_async(stream, logits_.data(), logits, bytes);
-  host_.reduce_logits(stream, logits_.as<const float>(), stride, vocab, std::move(wanted),
-                      std::move(results));
+  reducer_.reduce(stream, {logits, stride, vocab, std::move(wanted), std::move(results)}, workspace_size_,
+                  [&](size_t bytes) { return workspace(stream, bytes); });
 }
 
 }  // namespace

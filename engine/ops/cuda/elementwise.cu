@@ -98,27 +98,81 @@ __global__ void rope_kernel(RopeView args, const int64_t* positions) {
   }
 }
 
-// A block normalises one group of one row. Each thread adds the squares of every 256th element, then the sums
-// fold pairwise: an order that depends on dim only.
-__global__ void rms_norm_kernel(RmsNormArgs args) {
-  __shared__ float sums[kThreads];
+// A block normalises one group of one row, a thread four elements in a row at a time. The squares are added up
+// in a thread, then in its warp, then over the warps: an order that depends on dim only. kNormEach fours of a
+// thread stay in registers, so that x is read once.
+constexpr int kNormEach = 4;
+constexpr int kMostNormThreads = 1024;
+
+// Whole fours are read at once where their addresses allow it.
+__device__ inline float4 four_at(const float* from, int64_t first, int64_t dim, bool aligned) {
+  if (aligned && first + 4 <= dim) return *reinterpret_cast<const float4*>(from + first);
+  float four[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) four[i] = first + i < dim ? from[first + i] : 0.0f;
+  return {four[0], four[1], four[2], four[3]};
+}
+
+__device__ inline float add_squares(const float4& x, float sum) {
+  return fmaf(x.w, x.w, fmaf(x.z, x.z, fmaf(x.y, x.y, fmaf(x.x, x.x, sum))));
+}
+
+// Of all threads, in all threads.
+__device__ inline float over_block(float sum) {
+  __shared__ float of_warps[kMostNormThreads / 32];
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
+  if (blockDim.x == 32) return sum;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  if (lane == 0) of_warps[threadIdx.x / 32] = sum;
+  __syncthreads();
+  sum = lane < static_cast<int>(blockDim.x) / 32 ? of_warps[lane] : 0.0f;
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
+  return sum;
+}
+
+__global__ void __launch_bounds__(kMostNormThreads) rms_norm_kernel(RmsNormArgs args, bool aligned) {
   let_next_kernel_start();
-  wait_for_previous_kernel();
   const int64_t row = blockIdx.x / args.heads, head = blockIdx.x % args.heads;
   const float* x = args.x + row * args.x_stride + head * args.dim;
   float* y = args.y + row * args.y_stride + head * args.dim;
-  float sum = 0;
-  for (int64_t i = threadIdx.x; i < args.dim; i += kThreads) sum = fmaf(x[i], x[i], sum);
-  sums[threadIdx.x] = sum;
-  __syncthreads();
-  for (int width = kThreads / 2; width > 0; width /= 2) {
-    if (threadIdx.x < width) sums[threadIdx.x] += sums[threadIdx.x + width];
-    __syncthreads();
+  const int64_t first = threadIdx.x * int64_t{4}, step = blockDim.x * int64_t{4};
+  float4 weight[kNormEach], values[kNormEach];
+#pragma unroll
+  for (int i = 0; i < kNormEach; ++i) {
+    if (first + i * step < args.dim) weight[i] = four_at(args.weight, first + i * step, args.dim, aligned);
   }
-  const float scale = 1.0f / sqrtf(sums[0] / static_cast<float>(args.dim) + args.eps);
-  for (int64_t i = threadIdx.x; i < args.dim; i += kThreads) {
-    const float value = x[i] * scale * args.weight[i];
-    y[i] = args.add_to_y ? y[i] + value : value;
+  wait_for_previous_kernel();
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < kNormEach; ++i) {
+    if (first + i * step >= args.dim) continue;
+    values[i] = four_at(x, first + i * step, args.dim, aligned);
+    sum = add_squares(values[i], sum);
+  }
+  for (int64_t at = first + kNormEach * step; at < args.dim; at += step) {
+    sum = add_squares(four_at(x, at, args.dim, aligned), sum);
+  }
+  const float scale = 1.0f / sqrtf(over_block(sum) / static_cast<float>(args.dim) + args.eps);
+  const auto store = [&](int64_t at, const float4& value, const float4& factor) {
+    const float four[4] = {value.x * scale * factor.x, value.y * scale * factor.y, value.z * scale * factor.z,
+                           value.w * scale * factor.w};
+    if (aligned && !args.add_to_y) {
+      *reinterpret_cast<float4*>(y + at) = {four[0], four[1], four[2], four[3]};
+      return;
+    }
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      if (at + j < args.dim) y[at + j] = args.add_to_y ? y[at + j] + four[j] : four[j];
+    }
+  };
+#pragma unroll
+  for (int i = 0; i < kNormEach; ++i) {
+    if (first + i * step < args.dim) store(first + i * step, values[i], weight[i]);
+  }
+  for (int64_t at = first + kNormEach * step; at < args.dim; at += step) {
+    store(at, four_at(x, at, args.dim, aligned), four_at(args.weight, at, args.dim, aligned));
   }
 }
 
@@ -135,8 +189,12 @@ void launch_embed(cudaStream_t stream, const PackedMatrix& table, const int32_t*
 }
 
 void launch_rms_norm(cudaStream_t stream, const RmsNormArgs& args) {
-  launch_overlapping(stream, dim3(static_cast<unsigned>(args.m * args.heads)), kThreads, rms_norm_kernel,
-                     args);
+  const auto is_aligned = [](const float* at) { return reinterpret_cast<uintptr_t>(at) % 16 == 0; };
+  const bool aligned = args.dim % 4 == 0 && args.x_stride % 4 == 0 && args.y_stride % 4 == 0 &&
+                       is_aligned(args.x) && is_aligned(args.y) && is_aligned(args.weight);
+  const int64_t warps = std::clamp<int64_t>((args.dim + 127) / 128, 1, kMostNormThreads / 32);
+  launch_overlapping(stream, dim3(static_cast<unsigned>(args.m * args.heads)),
+                     static_cast<unsigned>(warps * 32), rms_norm_kernel, args, aligned);
 }
 
 void launch_rope(cudaStream_t stream, const RopeView& args, const int64_t* positions) {

@@ -153,7 +153,8 @@ struct DecodeTile {
 };
 struct DecodeTiles {
   DecodeTile tile[kMostDecodeTiles];
-  bool whole_rows = true;  // every row sees one page, so nothing is folded
+  const DecodeTile* elsewhere = nullptr;  // in memory that the device reads; null: in `tile`
+  bool whole_rows = true;                 // every row sees one page, so nothing is folded
 };
 // Consecutive pages of one row.
 struct DecodeRow {
@@ -166,6 +167,7 @@ struct DecodeRow {
 };
 struct DecodeRows {
   DecodeRow row[kMostDecodeTiles];
+  const DecodeRow* elsewhere = nullptr;  // as DecodeTiles has it
 };
 struct DecodeBatch {
   DecodeTiles tiles;

@@ -1,7 +1,9 @@
 #include <algorithm>
 
 #include "engine/device/cuda/cuda_check.h"
+#include "engine/ops/cuda/multiprocessors.cuh"
 #include "engine/ops/cuda/output_tile.cuh"
+#include "engine/ops/cuda/overlap.cuh"
 #include "engine/ops/cuda/packed_load.cuh"
 #include "engine/ops/cuda/split.cuh"
 
@@ -44,12 +46,25 @@ __device__ inline void load_x(const float* x, int64_t first, int64_t cols, bool 
   }
 }
 
-template <WeightFormat F, int kRows>
+// Brings a panel from memory to L2 while the kernel before still runs.
+__device__ inline void prefetch_panel(const std::byte* data, int64_t bytes) {
+  constexpr int kLine = 128;
+  for (int64_t at = threadIdx.x * kLine; at < bytes; at += blockDim.x * kLine) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(data + at)));
+  }
+}
+
+// Groups whose loads are under way together. kFewPanels: of a matrix that leaves most multiprocessors without
+// work, so that nothing but the time of a load counts.
+template <WeightFormat F, bool kFewPanels>
+constexpr int kGroupsAhead = kIsGgml<F> ? 1 : kFewThreads<F> ? 4 : !kFewPanels ? 2 : 8;
+
+template <WeightFormat F, int kRows, bool kFewPanels>
 __global__ void __launch_bounds__(kThreadsOfSplits)
     matmul_decode_kernel(MatmulShape shape, Products products, int64_t panel_bytes, int64_t groups) {
   using Load = PackedLoad<F>;
   constexpr int kGroup = Load::kGroup;
-  constexpr int kUnroll = kIsGgml<F> ? 1 : kFewThreads<F> ? 4 : 2;
+  constexpr int kUnroll = kRows == 1 ? kGroupsAhead<F, kFewPanels> : kGroupsAhead<F, false>;
   __shared__ float partial[kSplits][kRows][16];
 
   const int64_t panel = blockIdx.y;
@@ -60,6 +75,9 @@ __global__ void __launch_bounds__(kThreadsOfSplits)
   const int row = threadIdx.x % 16;
   const int64_t first_row = static_cast<int64_t>(blockIdx.x) * kRows;
   const bool aligned = shape.x_stride % 4 == 0 && reinterpret_cast<uintptr_t>(shape.x) % 16 == 0;
+  let_next_kernel_start();
+  if constexpr (kFewPanels) prefetch_panel(data, panel_bytes);
+  wait_for_previous_kernel();
 
   for (int split = threadIdx.x / 16; split < kSplits; split += blockDim.x / 16) {
     float sum[kRows] = {};
@@ -93,17 +111,27 @@ __global__ void __launch_bounds__(kThreadsOfSplits)
   }
 }
 
-template <WeightFormat F, int kRows>
-void launch(cudaStream_t stream, const MatmulShape& shape, const Products& products) {
+template <WeightFormat F, int kRows, bool kFewPanels>
+void launch_panels(cudaStream_t stream, const MatmulShape& shape, const Products& products) {
   const int64_t block = block_cols(F);
   const int64_t padded = (shape.cols + block - 1) / block * block;
   const int64_t panels = products.product[products.count - 1].panel_end;
   const unsigned threads =
       kFewThreads<F> ? std::min(threads_of_decode(panels), kThreadsOfSplits) : kThreadsOfSplits;
   const dim3 grid(static_cast<unsigned>((shape.m + kRows - 1) / kRows), static_cast<unsigned>(panels));
-  matmul_decode_kernel<F, kRows><<<grid, threads, 0, stream>>>(
-      shape, products, static_cast<int64_t>(panel_bytes(F, shape.cols)), padded / PackedLoad<F>::kGroup);
-  CUDA_CHECK(cudaGetLastError());
+  launch_overlapping(stream, grid, threads, matmul_decode_kernel<F, kRows, kFewPanels>, shape, products,
+                     static_cast<int64_t>(panel_bytes(F, shape.cols)), padded / PackedLoad<F>::kGroup);
+}
+
+template <WeightFormat F, int kRows>
+void launch(cudaStream_t stream, const MatmulShape& shape, const Products& products) {
+  constexpr bool kOfFloats = F == WeightFormat::f32 || F == WeightFormat::bf16 || F == WeightFormat::f16;
+  if constexpr (kOfFloats) {
+    if (products.product[products.count - 1].panel_end < multiprocessor_count() / 4) {
+      return launch_panels<F, kRows, true>(stream, shape, products);
+    }
+  }
+  launch_panels<F, kRows, false>(stream, shape, products);
 }
 
 }  // namespace
