@@ -89,7 +89,8 @@ void products(const Bench& bench, WeightFormat format, int64_t rows, int64_t col
   };
   const double one = time(RowKind::decode, 1);
   std::printf("%-8s %5ld x %5ld decode %6.0f GB/s %.2f of copy |", std::string(name_of(format)).c_str(),
-              static_cast<long>(rows), static_cast<long>(cols), static_cast<double>(bytes) / one * 1e-9, static_cast<double>(bytes) / one / ceiling);
+              static_cast<long>(rows), static_cast<long>(cols), static_cast<double>(bytes) / one * 1e-9,
+              static_cast<double>(bytes) / one / ceiling);
   for (const int64_t m : {2, 4, 16, 64})
     std::printf(" %ld rows %.2fx", static_cast<long>(m), time(RowKind::decode, m) / one);
   std::printf(" | prefill");

@@ -35,21 +35,19 @@ PreparedModel prepare_model(const EngineOptions& options, std::unique_ptr<Device
   prepared.device = std::move(device);
   prepared.ops = std::move(ops);
   prepared.weights = weights_of(prepared.files, prepared.options.weights);
-  PlanInput input{.options = prepared.options,
-                  .config = prepared.files.config,
-                  .weights = prepared.weights,
-                  .device = prepared.device->info(),
-                  .host_free_bytes = ram_free_bytes(),
-                  .threads = threads_of(options.threads),
-                  .kernels = prepared.ops->describe(),
-                  .host_kernels = prepared.ops->host_ops().describe(),
-                  .host_products = prepared.ops->host_products().describe(),
-                  .workspace_bytes = [&ops = *prepared.ops](const WorkspaceNeeds& needs) {
-                    return ops.workspace_bytes(needs);
-                  },
-                  .recording_bytes = [&ops = *prepared.ops](int64_t calls) {
-                    return ops.recording_bytes(calls);
-                  }};
+  PlanInput input{
+      .options = prepared.options,
+      .config = prepared.files.config,
+      .weights = prepared.weights,
+      .device = prepared.device->info(),
+      .host_free_bytes = ram_free_bytes(),
+      .threads = threads_of(options.threads),
+      .kernels = prepared.ops->describe(),
+      .host_kernels = prepared.ops->host_ops().describe(),
+      .host_products = prepared.ops->host_products().describe(),
+      .workspace_bytes =
+          [&ops = *prepared.ops](const WorkspaceNeeds& needs) { return ops.workspace_bytes(needs); },
+      .recording_bytes = [&ops = *prepared.ops](int64_t calls) { return ops.recording_bytes(calls); }};
   if (!prepared.options.host_share) {
     input.chosen_share = automatic_host_share(*prepared.device, *prepared.ops, input);
   }

@@ -280,8 +280,8 @@ void PassRunner::forward_layer(int64_t layer, bool marks) {
   if (marks) parts_.timeline->end(parts_.device, compute, Timeline::Lane::compute, layer);
 }
 
-// As many as can be submitted as one. A recording is of use to passes of the same shape only, and takes longer
-// to make than it saves, so that the first such pass does without.
+// As many as can be submitted as one. A recording is of use to passes of the same shape only, and takes
+// longer to make than it saves, so that the first such pass does without.
 int64_t PassRunner::layers_at_once() {
   std::vector<Shape> shape;
   for (const Span& span : spans_) {

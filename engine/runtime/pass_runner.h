@@ -84,8 +84,8 @@ class PassRunner {
   void try_device();
   // Every layer of the last pass was submitted as recorded before.
   bool was_repeated() const { return repeated_ == layers_; }
-  // Makes a row of PassSession::keep hold its values. Not while a pass is at its logits. Error(unavailable): a
-  // later pass that failed has lost them.
+  // Makes a row of PassSession::keep hold its values. Not while a pass is at its logits. Error(unavailable):
+  // a later pass that failed has lost them.
   void bring_row(const float* row) { vocabulary_.bring(row); }
   // Rows in this memory will not be asked for: it may be used for others, or freed.
   void forget_rows(std::span<const float> memory) { vocabulary_.forget(memory); }
@@ -142,10 +142,10 @@ class PassRunner {
   std::vector<Span> spans_;  // decode rows first
   PassPace pace_;
   std::unique_ptr<Event> boundary_[2];
-  int64_t recorded_layers_;  // Placement::recorded_layers
+  int64_t recorded_layers_;                                  // Placement::recorded_layers
   std::vector<std::unique_ptr<RecordedLaunches>> recorded_;  // of each stretch of so many layers, or null
-  std::vector<Shape> last_shape_;  // of the last pass
-  int64_t repeated_ = 0;           // layers of the pass
+  std::vector<Shape> last_shape_;                            // of the last pass
+  int64_t repeated_ = 0;                                     // layers of the pass
 };
 
 }  // namespace ete

@@ -326,12 +326,14 @@ class Planner {
   void place_recordings() {
     Placement& p = result_.placement;
     if (!in_.recording_bytes || !all_of(p.resident) || p.tiled_kv || p.streamed_states || share() > 0) return;
-    const uint64_t bytes = in_.recording_bytes(layers() * kCallsOfLayer);
+    const int64_t at_once = std::min(layers(), kRecordedLayers);
+    const auto recordings = static_cast<uint64_t>((layers() + at_once - 1) / at_once);
+    const uint64_t bytes = recordings * in_.recording_bytes(at_once * kCallsOfLayer);
     const uint64_t taken = fixed_ + kv_on_device_ + states_on_device_ + all_resident_ + bytes;
     if (bytes == 0 || taken > budget()) return;
-    p.recorded_layers = kRecordedLayers;
+    p.recorded_layers = at_once;
     recording_bytes_ = bytes;
-    note("passes of decode rows alone submit " + std::to_string(std::min(layers(), kRecordedLayers)) +
+    note("passes of decode rows alone submit " + std::to_string(at_once) +
          " layers at once, as recorded in " + byte_text(bytes) + " of device memory");
   }
 

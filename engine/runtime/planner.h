@@ -56,7 +56,7 @@ struct Placement {
   MemorySpace state_space = MemorySpace::device;
   std::optional<StreamedRecurrenceSizes> streamed_states;  // none: kernels read the states in place
   uint64_t state_budget = 0;
-  uint64_t prefix_cache = 0;   // bytes at most; 0: nothing is cached
+  uint64_t prefix_cache = 0;    // bytes at most; 0: nothing is cached
   int64_t recorded_layers = 0;  // that passes of decode rows submit as one (Ops::record); 0: none
   size_t workspace_bytes = 0;   // of the ops
   size_t arena_bytes =

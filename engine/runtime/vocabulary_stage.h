@@ -78,9 +78,9 @@ class VocabularyStage {
   VocabularyPlace place_;
   int64_t hidden_;
   int64_t vocab_;
-  Buffer host_rows_;    // pinned, [rows of a pass, hidden]; empty unless on the host
-  Buffer host_logits_;  // pinned, [head_rows, vocab]; the same
-  float* logits_;       // [head_rows, vocab], where it is computed
+  Buffer host_rows_;                  // pinned, [rows of a pass, hidden]; empty unless on the host
+  Buffer host_logits_;                // pinned, [head_rows, vocab]; the same
+  float* logits_;                     // [head_rows, vocab], where it is computed
   std::vector<Unsaved> unsaved_;      // of the last batch
   std::vector<const float*> moving_;  // on their way to host memory
   std::vector<const float*> lost_;

@@ -88,7 +88,8 @@ TEST_P(RecordedLaunchesTest, GiveTheSameBitsToSessionsThatShareThem) {
     Rows rows;
     for (int64_t step = 0; step < 12; ++step) {
       for (int i = 0; i < 3; ++i) {
-        sessions[static_cast<size_t>(i)]->submit(one_step(20 + 30 * i + step, {static_cast<int32_t>(5 + step)}));
+        sessions[static_cast<size_t>(i)]->submit(
+            one_step(20 + 30 * i + step, {static_cast<int32_t>(5 + step)}));
       }
       for (auto& session : sessions) rows.push_back(session->wait().rows.front().full);
     }

@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "engine/base/check.h"
 
@@ -18,10 +19,12 @@ void ArgumentRing::begin(Stream& stream, size_t bytes) {
   CHECK(bytes <= kSegmentBytes, std::to_string(bytes) + " bytes of arguments for one launch");
   left_ = bytes;
   if (recorder_.is_open()) {
-    next_ = recorder_.arguments(bytes);
+    const LaunchRecorder::Room room = recorder_.arguments(bytes);
+    next_ = room.here;
+    read_at_ = room.there;
     if (next_ != nullptr) return;
     nowhere_.resize(bytes);
-    next_ = nowhere_.data();
+    read_at_ = next_ = nowhere_.data();
     return;
   }
   auto found = rings_.find(&stream);
@@ -33,17 +36,16 @@ void ArgumentRing::begin(Stream& stream, size_t bytes) {
     ring.used = 0;
     ring.done[ring.segment]->synchronize();
   }
-  next_ = ring.memory.data() + ring.segment * kSegmentBytes + ring.used;
+  read_at_ = next_ = ring.memory.data() + ring.segment * kSegmentBytes + ring.used;
   ring.used += bytes;
 }
 
 const void* ArgumentRing::put_bytes(const void* data, size_t bytes) {
   CHECK(padded(bytes) <= left_, std::to_string(bytes) + " bytes more than were begun");
-  std::byte* copy = next_;
-  if (bytes > 0) std::memcpy(copy, data, bytes);
+  if (bytes > 0) std::memcpy(next_, data, bytes);
   next_ += padded(bytes);
   left_ -= padded(bytes);
-  return copy;
+  return std::exchange(read_at_, read_at_ + padded(bytes));
 }
 
 }  // namespace ete

@@ -48,7 +48,8 @@ class ArgumentRing {
   Device& device_;
   LaunchRecorder& recorder_;
   std::unordered_map<Stream*, Ring> rings_;
-  std::byte* next_ = nullptr;  // of the launch begun last
+  std::byte* next_ = nullptr;           // of the launch begun last
+  const std::byte* read_at_ = nullptr;  // where its kernels find what is put there
   size_t left_ = 0;
   std::vector<std::byte> nowhere_;  // for a launch that will not be: a recording's memory is full
 };

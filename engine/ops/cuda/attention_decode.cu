@@ -113,8 +113,7 @@ template <typename T, typename Shape, int kHeads>
 __global__ void __launch_bounds__(kThreads)
     tile_kernel(AttentionView args, DecodeTiles tiles, Partials partials) {
   __shared__ Parts<Shape, kHeads> parts;
-  const DecodeTile tile =
-      tiles.elsewhere == nullptr ? tiles.tile[blockIdx.y] : tiles.elsewhere[blockIdx.y];
+  const DecodeTile tile = tiles.elsewhere == nullptr ? tiles.tile[blockIdx.y] : tiles.elsewhere[blockIdx.y];
   const auto heads = static_cast<int>(args.heads), group = heads / static_cast<int>(args.kv.kv_heads);
   const int blocks_of_group = (group + kHeads - 1) / kHeads;
   const int kv_head = static_cast<int>(blockIdx.x) / blocks_of_group;

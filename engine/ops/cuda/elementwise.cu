@@ -75,9 +75,11 @@ __global__ void copy_rows_kernel(RowsCopies copies) {
   y = copy.add_to_y ? y + value : value;
 }
 
-// A thread turns pair i of every head of a row: the angle's sine and cosine are shared. The angle is rounded
+constexpr int64_t kFewPairs = 4096;
+
+// A thread turns pair i of some heads of a row: the angle's sine and cosine are shared. The angle is rounded
 // to float as transformers does; its sine and cosine are those of that float.
-__global__ void rope_kernel(RopeView args, const int64_t* positions) {
+__global__ void rope_kernel(RopeView args, const int64_t* positions, int64_t heads_of_thread) {
   let_next_kernel_start();
   const int64_t half = args.rotary_dim / 2;
   const int64_t item = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -90,17 +92,19 @@ __global__ void rope_kernel(RopeView args, const int64_t* positions) {
   const float c = static_cast<float>(cosine) * args.amplitude;
   wait_for_previous_kernel();
   if (!exists) return;
-  float* x = args.x + row * args.x_stride;
-  for (int64_t head = 0; head < args.heads; ++head, x += args.head_dim) {
+  const int64_t first = blockIdx.y * heads_of_thread, end = min(first + heads_of_thread, args.heads);
+  float* x = args.x + row * args.x_stride + first * args.head_dim;
+#pragma unroll 2
+  for (int64_t head = first; head < end; ++head, x += args.head_dim) {
     const float a = x[i], b = x[i + half];
     x[i] = a * c - b * s;
     x[i + half] = b * c + a * s;
   }
 }
 
-// A block normalises one group of one row, a thread four elements in a row at a time. The squares are added up
-// in a thread, then in its warp, then over the warps: an order that depends on dim only. kNormEach fours of a
-// thread stay in registers, so that x is read once.
+// A block normalises one group of one row, a thread four elements in a row at a time. The squares are added
+// up in a thread, then in its warp, then over the warps: an order that depends on dim only. kNormEach fours
+// of a thread stay in registers, so that x is read once.
 constexpr int kNormEach = 4;
 constexpr int kMostNormThreads = 1024;
 
@@ -198,8 +202,12 @@ void launch_rms_norm(cudaStream_t stream, const RmsNormArgs& args) {
 }
 
 void launch_rope(cudaStream_t stream, const RopeView& args, const int64_t* positions) {
-  launch_overlapping(stream, dim3(blocks_for(args.m * args.rotary_dim / 2)), kThreads, rope_kernel, args,
-                     positions);
+  // Few rows leave room for threads of one or two heads each, however often they find the same angles.
+  const int64_t pairs = args.m * args.rotary_dim / 2;
+  const int64_t heads_of_thread = pairs > kFewPairs ? args.heads : 2;
+  const dim3 grid(blocks_for(pairs),
+                  static_cast<unsigned>((args.heads + heads_of_thread - 1) / heads_of_thread));
+  launch_overlapping(stream, grid, kThreads, rope_kernel, args, positions, heads_of_thread);
 }
 
 void launch_gated_activation(cudaStream_t stream, Activation act, const float* gate, const float* up,

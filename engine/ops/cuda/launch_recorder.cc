@@ -7,20 +7,19 @@
 
 namespace ete {
 
-namespace {
-constexpr size_t kBlockBytes = size_t{256} << 10;
-}
-
 class LaunchRecorder::Graph final : public RecordedLaunches {
  public:
   explicit Graph(Device& device)
-      : block(device.allocate(kBlockBytes, MemorySpace::host)), done(device.create_event()) {}
+      : block(device.allocate(kBlockBytes, MemorySpace::host)),
+        there(device.allocate(kBlockBytes, MemorySpace::device)),
+        done(device.create_event()) {}
   ~Graph() override {
     if (exec != nullptr) (void)cudaGraphExecDestroy(exec);
   }
 
   std::vector<std::byte> notes;
   Buffer block;                 // pinned
+  Buffer there;                 // its copy on the device
   std::unique_ptr<Event> done;  // with the last launch
   cudaGraphExec_t exec = nullptr;
 };
@@ -36,14 +35,19 @@ void LaunchRecorder::note(const void* value, size_t bytes) {
   noted_ += bytes;
 }
 
-std::byte* LaunchRecorder::arguments(size_t bytes) {
+LaunchRecorder::Room LaunchRecorder::arguments(size_t bytes) {
   if (differs_ || put_ + bytes > kBlockBytes) {
     differs_ = true;
-    return nullptr;
+    return {};
   }
-  std::byte* room = open_->block.data() + put_;
-  put_ += bytes;
-  return room;
+  const size_t at = std::exchange(put_, put_ + bytes);
+  return {open_->block.data() + at, open_->there.data() + at};
+}
+
+void LaunchRecorder::launch(Stream& stream, Graph& graph) {
+  if (put_ > 0) device_.copy_async(stream, graph.there.data(), graph.block.data(), put_);
+  CUDA_CHECK(cudaGraphLaunch(graph.exec, cuda_stream_of(stream)));
+  graph.done->record(stream);
 }
 
 // False, and nothing is left open, where the stretch cannot be captured.
@@ -76,8 +80,7 @@ std::unique_ptr<RecordedLaunches> LaunchRecorder::record(Stream& stream,
   if (works_) {
     auto graph = std::make_unique<Graph>(device_);
     if (capture(stream, launches, graph.get())) {
-      CUDA_CHECK(cudaGraphLaunch(graph->exec, cuda_stream_of(stream)));
-      graph->done->record(stream);
+      launch(stream, *graph);
       return graph;
     }
     works_ = differs_;  // else there was no room for the arrays, which others may have
@@ -102,8 +105,7 @@ bool LaunchRecorder::repeat(Stream& stream, RecordedLaunches& recorded,
   }
   open_ = nullptr;
   if (differs_ || noted_ != graph.notes.size()) return false;
-  CUDA_CHECK(cudaGraphLaunch(graph.exec, cuda_stream_of(stream)));
-  graph.done->record(stream);
+  launch(stream, graph);
   return true;
 }
 

@@ -16,11 +16,13 @@ namespace ete {
 
 // Ops::record() and repeat() on a CUDA device, by CUDA graphs (CUDA C++ Programming Guide, "CUDA Graphs"). A
 // graph holds its kernels' arguments. What may differ when it is repeated lies in memory that kernels read,
-// one block for each graph, in the order in which the ops put it there; everything else is noted when it is
-// recorded and compared when it is repeated. So ops that are about to launch ask launches() first, with all
-// that their kernels get. Engine thread.
+// one block for each graph, in the order in which the ops put it there, which is copied to the device before
+// the graph is launched; everything else is noted when it is recorded and compared when it is repeated. So
+// ops that are about to launch ask launches() first, with all that their kernels get. Engine thread.
 class LaunchRecorder {
  public:
+  static constexpr size_t kBlockBytes = size_t{128} << 10;
+
   explicit LaunchRecorder(Device& device) : device_(device) {}
 
   std::unique_ptr<RecordedLaunches> record(Stream& stream, const std::function<void()>& launches);
@@ -35,14 +37,19 @@ class LaunchRecorder {
     return !is_repeating_;
   }
   bool is_open() const { return open_ != nullptr; }
-  // Room in the block for arrays of the next launch, as long as the graph is; null: there is none, and the
-  // stretch cannot be recorded or repeated.
-  std::byte* arguments(size_t bytes);
+  // Room in the block for arrays of the next launch, as long as the graph is: where to write them, and where
+  // kernels find them. Nulls: there is none, and the stretch cannot be recorded or repeated.
+  struct Room {
+    std::byte* here = nullptr;
+    const std::byte* there = nullptr;
+  };
+  Room arguments(size_t bytes);
 
  private:
   class Graph;
   void note(const void* value, size_t bytes);
   bool capture(Stream& stream, const std::function<void()>& launches, Graph* graph);
+  void launch(Stream& stream, Graph& graph);
 
   Device& device_;
   bool works_ = true;      // captures were not refused so far

@@ -12,7 +12,8 @@
 
 namespace ete::cuda {
 
-constexpr int64_t kChunkIds = 4096;  // that a block reads, and the most keys that one sorts
+constexpr int64_t kChunkIds = 2048;    // that a block reads
+constexpr int64_t kKeysAtOnce = 4096;  // the most that one sorts
 constexpr int64_t kMostRanked = 1024;
 
 inline int64_t chunks_of(int64_t vocab) { return (vocab + kChunkIds - 1) / kChunkIds; }

@@ -37,9 +37,9 @@ struct LogitsReducer::Batch {
   int64_t chunks = 0;
   int64_t ranked = 0;
   int64_t extras = 0;
-  cuda::LogitsPart* parts = nullptr;   // [rows, chunks]
-  cuda::RankedId* ids = nullptr;       // [rows, ranked]
-  float* extra_logits = nullptr;       // [extras]
+  cuda::LogitsPart* parts = nullptr;  // [rows, chunks]
+  cuda::RankedId* ids = nullptr;      // [rows, ranked]
+  float* extra_logits = nullptr;      // [extras]
 
   size_t bytes() const {
     const size_t rows = wanted.size();
@@ -160,10 +160,8 @@ void LogitsReducer::by_device(Stream& stream, const Call& call, std::span<const 
                 .extra_logits = extra_logits};
     extra_logits += wanted.extra_ids.size();
   }
-  const cuda::LogitsRows launch{.rows = ring_.put(views),
-                                .count = std::ssize(rows),
-                                .vocab = call.vocab,
-                                .ranked = batch.ranked};
+  const cuda::LogitsRows launch{
+      .rows = ring_.put(views), .count = std::ssize(rows), .vocab = call.vocab, .ranked = batch.ranked};
   std::byte* scratch = workspace(rows.size() * cuda::logits_scratch_bytes(call.vocab, batch.ranked));
   cuda::launch_reduce_logits(cuda_stream_of(stream), launch, scratch);
   device_.host_async(stream, [batch = std::move(batch)] { batch.finish(); });

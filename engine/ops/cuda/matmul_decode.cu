@@ -54,17 +54,50 @@ __device__ inline void prefetch_panel(const std::byte* data, int64_t bytes) {
   }
 }
 
-// Groups whose loads are under way together. kFewPanels: of a matrix that leaves most multiprocessors without
-// work, so that nothing but the time of a load counts.
-template <WeightFormat F, bool kFewPanels>
-constexpr int kGroupsAhead = kIsGgml<F> ? 1 : kFewThreads<F> ? 4 : !kFewPanels ? 2 : 8;
+// The split's part of each row, as the loop of the kernel below adds it up, for whole aligned groups: without
+// branches among them, the loads of kAhead groups are under way together. It is for matrices of so few panels
+// that nothing but the time of a load counts.
+template <WeightFormat F, int kRows>
+__device__ inline void add_groups(const MatmulShape& shape, const float* const (&x_rows)[kRows],
+                                  const std::byte* data, int row, int64_t split, float (&sum)[kRows]) {
+  using Load = PackedLoad<F>;
+  constexpr int kGroup = Load::kGroup;
+  constexpr int kAhead = kRows == 4 ? 2 : 4;
+  const int64_t groups = shape.cols / kGroup;
+  for (int64_t first = split; first < groups; first += kSplits * kAhead) {
+    float w[kAhead][kGroup], x[kAhead][kRows][kGroup];
+#pragma unroll
+    for (int a = 0; a < kAhead; ++a) {
+      const int64_t group = first + a * kSplits;
+      const int64_t loaded = group < groups ? group : first;
+      Load::load(data, row, loaded, w[a]);
+#pragma unroll
+      for (int i = 0; i < kRows; ++i) {
+#pragma unroll
+        for (int j = 0; j < kGroup; j += 4) {
+          const float4 v = *reinterpret_cast<const float4*>(x_rows[i] + loaded * kGroup + j);
+          x[a][i][j] = v.x, x[a][i][j + 1] = v.y, x[a][i][j + 2] = v.z, x[a][i][j + 3] = v.w;
+        }
+      }
+    }
+#pragma unroll
+    for (int a = 0; a < kAhead; ++a) {
+      if (first + a * kSplits >= groups) break;
+#pragma unroll
+      for (int i = 0; i < kRows; ++i) {
+#pragma unroll
+        for (int j = 0; j < kGroup; ++j) sum[i] = fmaf(w[a][j], x[a][i][j], sum[i]);
+      }
+    }
+  }
+}
 
 template <WeightFormat F, int kRows, bool kFewPanels>
 __global__ void __launch_bounds__(kThreadsOfSplits)
     matmul_decode_kernel(MatmulShape shape, Products products, int64_t panel_bytes, int64_t groups) {
   using Load = PackedLoad<F>;
   constexpr int kGroup = Load::kGroup;
-  constexpr int kUnroll = kRows == 1 ? kGroupsAhead<F, kFewPanels> : kGroupsAhead<F, false>;
+  constexpr int kUnroll = kIsGgml<F> ? 1 : kFewThreads<F> ? 4 : 2;
   __shared__ float partial[kSplits][kRows][16];
 
   const int64_t panel = blockIdx.y;
@@ -81,8 +114,15 @@ __global__ void __launch_bounds__(kThreadsOfSplits)
 
   for (int split = threadIdx.x / 16; split < kSplits; split += blockDim.x / 16) {
     float sum[kRows] = {};
+    const bool whole = kFewPanels && aligned && shape.cols == groups * kGroup;
+    if constexpr (kFewPanels) {
+      const float* x_rows[kRows];
+#pragma unroll
+      for (int i = 0; i < kRows; ++i) x_rows[i] = shape.x + min(first_row + i, shape.m - 1) * shape.x_stride;
+      if (whole) add_groups<F, kRows>(shape, x_rows, data, row, split, sum);
+    }
 #pragma unroll kUnroll
-    for (int64_t group = split; group < groups; group += kSplits) {
+    for (int64_t group = whole ? groups : split; group < groups; group += kSplits) {
       float w[kGroup];
       Load::load(data, row, group, w);
 #pragma unroll

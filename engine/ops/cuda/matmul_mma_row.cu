@@ -94,7 +94,13 @@ struct UnitOfWeights {
   }
 };
 
-// Eight columns of a unit of x: lane 4 u + t has columns [4t, 4t + 4) and [16 + 4t, 20 + 4t) of group u.
+// A lane's eight columns of a unit of x.
+struct LaneOfX {
+  float4 low;
+  float4 high;
+};
+
+// Where they are: lane 4 u + t has columns [4t, 4t + 4) and [16 + 4t, 20 + 4t) of group u.
 template <WeightFormat F>
 struct ColumnsOfX {
   using Order = UnitOrder<F>;
@@ -102,24 +108,18 @@ struct ColumnsOfX {
   int cols;
   int column;     // the lane's first of the first unit
   bool by_fours;  // whole groups, aligned
-  float4 low;
-  float4 high;
 
   __device__ ColumnsOfX(const MatmulShape& shape, const Order& order, int lane)
       : x(shape.x),
         cols(static_cast<int>(shape.cols)),
         column(32 * (order.first(0) + Order::group(lane / 4)) + lane % 4 * 4),
         by_fours(shape.cols % 32 == 0 && reinterpret_cast<uintptr_t>(shape.x) % 16 == 0) {}
-  __device__ void load(int unit) {
+  __device__ LaneOfX load(int unit) const {
     const int at = column + unit * Order::kStages * Order::kNextStage * 32;
-    if (!by_fours) {
-      low = four_of(x, at, cols);
-      high = four_of(x, at + 16, cols);
-    } else {
-      const auto* fours = reinterpret_cast<const float4*>(x + at);
-      low = at < cols ? fours[0] : float4{};
-      high = at < cols ? fours[4] : float4{};
-    }
+    if (!by_fours) return {four_of(x, at, cols), four_of(x, at + 16, cols)};
+    const auto* fours = reinterpret_cast<const float4*>(x + at);
+    if (at >= cols) return {};
+    return {fours[0], fours[4]};
   }
 };
 
@@ -131,7 +131,8 @@ struct UnitOfX {
   float scale[2];
   float sum[2];
 
-  __device__ UnitOfX(const float4& low, const float4& high, int lane) {
+  __device__ UnitOfX(const LaneOfX& columns, int lane) {
+    const auto& [low, high] = columns;
     float absmax = larger(absmax_of(low), absmax_of(high));
     absmax = larger(absmax, __shfl_xor_sync(kWholeWarp, absmax, 1));
     absmax = larger(absmax, __shfl_xor_sync(kWholeWarp, absmax, 2));
@@ -196,7 +197,8 @@ __device__ inline void multiply_unit(const UnitOfWeights<F>& w, const UnitOfX<Fr
   }
 }
 
-// kAhead: units of weights in registers.
+// kAhead: units of weights, and of x, in registers: x comes from L2, which takes longer than a unit's
+// products.
 template <WeightFormat F, int kPanels, int kAhead>
 __global__ void __launch_bounds__(kSplits * 32)
     row_kernel(MatmulShape shape, Products products, int panel_bytes, int groups) {
@@ -224,16 +226,18 @@ __global__ void __launch_bounds__(kSplits * 32)
   }
   wait_for_previous_kernel();
 
-  ColumnsOfX<F> columns(shape, order, lane);
-  columns.load(0);
+  const ColumnsOfX<F> columns(shape, order, lane);
+  LaneOfX ahead[kAhead];
+#pragma unroll
+  for (int a = 0; a < kAhead; ++a) ahead[a] = columns.load(a);
   float acc[kPanels][2] = {};
   for (int first = 0; order.exists(first); first += kAhead) {
 #pragma unroll
     for (int a = 0; a < kAhead; ++a) {
       const int unit = first + a;
       if (!order.exists(unit)) break;
-      const UnitOfX<Load> x(columns.low, columns.high, lane);
-      columns.load(unit + 1);
+      const UnitOfX<Load> x(ahead[a], lane);
+      ahead[a] = columns.load(unit + kAhead);
 #pragma unroll
       for (int p = 0; p < kPanels; ++p) {
         multiply_unit<F>(weights[a][p], x, lane, acc[p]);

@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "engine/device/cuda/cuda_check.h"
 #include "engine/ops/cuda/logits_kernels.h"
 #include "engine/ops/cuda/overlap.cuh"
@@ -8,7 +10,8 @@ namespace {
 
 constexpr int kThreads = 512;
 constexpr int kWarps = kThreads / 32;
-constexpr int kEach = kChunkIds / kThreads;  // ids of a thread
+constexpr int kEach = kChunkIds / kThreads;        // ids of a thread
+constexpr int kKeysEach = kKeysAtOnce / kThreads;  // and keys
 constexpr unsigned kWholeWarp = 0xffffffffu;
 
 // As ranking_key() of ops/cpu: larger is better, by logit (-0 equals 0), then by lower id. 0 is no key.
@@ -63,18 +66,19 @@ __device__ inline void sort_keys(uint64_t* keys, int count) {
 
 // The best `ranked` of the thread's keys and all others' are keys[0], keys[1] and so on. own: the thread's,
 // of which `count` in all of the block may be no zeros, at places threadIdx.x + kThreads j.
-__device__ inline void rank_block(const uint64_t (&own)[kEach], int64_t ranked, int count, uint64_t* keys) {
+template <int kCount>
+__device__ inline void rank_block(const uint64_t (&own)[kCount], int64_t ranked, int count, uint64_t* keys) {
   if (ranked == 1) {
     uint64_t best = 0;
 #pragma unroll
-    for (int j = 0; j < kEach; ++j) best = larger(best, own[j]);
+    for (int j = 0; j < kCount; ++j) best = larger(best, own[j]);
     best = over_block(best, larger);
     if (threadIdx.x == 0) keys[0] = best;
     __syncthreads();
     return;
   }
 #pragma unroll
-  for (int j = 0; j < kEach; ++j) keys[threadIdx.x + kThreads * j] = own[j];
+  for (int j = 0; j < kCount; ++j) keys[threadIdx.x + kThreads * j] = own[j];
   int size = 2;
   while (size < count || size < ranked) size *= 2;
   sort_keys(keys, size);
@@ -117,12 +121,12 @@ __global__ void __launch_bounds__(kThreads) scan_kernel(LogitsRows rows, uint64_
   }
   const auto smaller = [](int32_t a, int32_t b) { return min(a, b); };
   const float max = logit_of(over_block(best, larger));
+  const double per_temperature = 1 / static_cast<double>(row.temperature);
   double sum = 0;
 #pragma unroll
   for (int j = 0; j < kEach; ++j) {
     if (own[j] == 0 || max == -INFINITY) continue;
-    sum += exp((static_cast<double>(logits[j]) - static_cast<double>(max)) /
-               static_cast<double>(row.temperature));
+    sum += exp((static_cast<double>(logits[j]) - static_cast<double>(max)) * per_temperature);
   }
   sum = over_block(sum, [](double a, double b) { return a + b; });
   count = over_block(count, [](int32_t a, int32_t b) { return a + b; });
@@ -142,23 +146,23 @@ __global__ void __launch_bounds__(kThreads) scan_kernel(LogitsRows rows, uint64_
   for (int64_t i = threadIdx.x; i < rows.ranked; i += kThreads) out[i] = keys[i];
 }
 
-// The best of `count` keys of each row, kChunkIds a block: keys_out of a row [blocks][ranked]; of a single
+// The best of `count` keys of each row, kKeysAtOnce a block: keys_out of a row [blocks][ranked]; of a single
 // block, they are the row's result.
 __global__ void __launch_bounds__(kThreads)
     rank_kernel(LogitsRows rows, const uint64_t* keys_in, int64_t count, uint64_t* keys_out) {
-  __shared__ uint64_t keys[kChunkIds];
+  __shared__ uint64_t keys[kKeysAtOnce];
   const LogitsRowView row = rows.rows[blockIdx.y];
-  const int64_t begin = blockIdx.x * kChunkIds;
+  const int64_t begin = blockIdx.x * kKeysAtOnce;
   const uint64_t* in = keys_in + blockIdx.y * count;
   let_next_kernel_start();
   wait_for_previous_kernel();
-  uint64_t own[kEach];
+  uint64_t own[kKeysEach];
 #pragma unroll
-  for (int j = 0; j < kEach; ++j) {
+  for (int j = 0; j < kKeysEach; ++j) {
     const int64_t at = begin + threadIdx.x + kThreads * j;
     own[j] = at < count ? in[at] : 0;
   }
-  rank_block(own, rows.ranked, static_cast<int>(min(kChunkIds, count - begin)), keys);
+  rank_block(own, rows.ranked, static_cast<int>(min(kKeysAtOnce, count - begin)), keys);
   uint64_t* out = keys_out + (static_cast<int64_t>(blockIdx.y) * gridDim.x + blockIdx.x) * rows.ranked;
   for (int64_t i = threadIdx.x; i < rows.ranked; i += kThreads) {
     if (gridDim.x > 1) {
@@ -172,9 +176,16 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
+namespace {
+
+// Blocks that rank so many keys.
+int64_t rankers_of(int64_t keys) { return (keys + kKeysAtOnce - 1) / kKeysAtOnce; }
+
+}  // namespace
+
 size_t logits_scratch_bytes(int64_t vocab, int64_t ranked) {
   const int64_t keys = chunks_of(vocab) * ranked;
-  return static_cast<size_t>(keys + chunks_of(keys) * ranked) * sizeof(uint64_t);
+  return static_cast<size_t>(keys + rankers_of(keys) * ranked) * sizeof(uint64_t);
 }
 
 void launch_reduce_logits(cudaStream_t stream, const LogitsRows& rows, std::byte* scratch) {
@@ -185,9 +196,9 @@ void launch_reduce_logits(cudaStream_t stream, const LogitsRows& rows, std::byte
   launch_overlapping(stream, grid(chunks), kThreads, scan_kernel, rows, keys);
   if (rows.ranked == 0) return;
   uint64_t* next = keys + rows.count * chunks * rows.ranked;
-  for (int64_t left = chunks * rows.ranked;; left = chunks_of(left) * rows.ranked) {
-    launch_overlapping(stream, grid(chunks_of(left)), kThreads, rank_kernel, rows, keys, left, next);
-    if (chunks_of(left) == 1) return;
+  for (int64_t left = chunks * rows.ranked;; left = rankers_of(left) * rows.ranked) {
+    launch_overlapping(stream, grid(rankers_of(left)), kThreads, rank_kernel, rows, keys, left, next);
+    if (rankers_of(left) == 1) return;
     std::swap(keys, next);
   }
 }
