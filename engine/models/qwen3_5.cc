@@ -196,17 +196,17 @@ void Qwen3_5Model::linear_attn(const LayerLease& lease, const PassRows& pass, St
                                        .segments = {}},
                                 .decode = &pass.decode_states,
                                 .prefill = &pass.prefill_states});
-  ops_.rms_norm(stream, {.x = a.mixed,
-                         .x_stride = value_width,
-                         .y = a.mixed,
-                         .y_stride = value_width,
-                         .m = pass.rows,
-                         .heads = shape.value_heads,
-                         .dim = shape.value_dim,
-                         .weight = lease.vector(kNorm),
-                         .eps = static_cast<float>(config_.rms_norm_eps)});
-  ops_.gated_activation(stream, Activation::silu, a.gate, a.mixed, a.mixed, pass.rows, value_width,
-                        value_width);
+  ops_.gated_norm(stream,
+                  {.x = a.mixed,
+                   .x_stride = value_width,
+                   .y = a.mixed,
+                   .y_stride = value_width,
+                   .m = pass.rows,
+                   .heads = shape.value_heads,
+                   .dim = shape.value_dim,
+                   .weight = lease.vector(kNorm),
+                   .eps = static_cast<float>(config_.rms_norm_eps)},
+                  Activation::silu, a.gate);
   project(ops_, stream, pass, {a.mixed, value_width},
           {{lease.matrix(kOutProj), nullptr, a.x, config_.hidden_size, true}});
 }

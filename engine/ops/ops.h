@@ -235,6 +235,8 @@ class Ops {
   virtual void embed(Stream& stream, const PackedMatrix& table, std::vector<int32_t> ids, float scale,
                      float* y, int64_t y_stride) = 0;
   virtual void rms_norm(Stream& stream, const RmsNormArgs& args) = 0;
+  // y = act(gate) * (RMS norm of x), gate [m, y_stride] as y; args.add_to_y is not set.
+  virtual void gated_norm(Stream& stream, const RmsNormArgs& args, Activation act, const float* gate) = 0;
   // x [m, x_stride], x_stride >= cols of every w (all the same).
   virtual void matmul(Stream& stream, RowKind kind, const float* x, int64_t x_stride, int64_t m,
                       std::vector<MatmulOutput> outputs) = 0;

@@ -50,8 +50,8 @@ std::vector<float> run_norm(Runner& run, const Norm& norm, const std::vector<flo
 
 TEST_P(RowOpsTest, RmsNormMatchesFloat64) {
   Runner run = runner();
-  for (const Norm& norm :
-       {Norm{1, 1, 576}, Norm{33, 1, 4096}, Norm{5, 3, 64}, Norm{3, 2, 18}, Norm{2, 1, 3}}) {
+  for (const Norm& norm : {Norm{1, 1, 576}, Norm{33, 1, 4096}, Norm{5, 3, 64}, Norm{3, 2, 18}, Norm{2, 1, 3},
+                           Norm{2, 1, 20004}}) {
     const auto count = static_cast<size_t>(norm.m * norm.heads * norm.dim);
     const std::vector<float> x = random_floats(count, 1, 3.0f);
     const std::vector<float> weight = random_floats(static_cast<size_t>(norm.dim), 2);
@@ -108,6 +108,34 @@ TEST_P(RowOpsTest, RmsNormOfARowIsTheSameAloneAndAmongOthers) {
     Runner run = runner(threads);
     const std::vector<float> y = run_norm(run, all, x, weight, false);
     EXPECT_TRUE(same_bits(alone, {y.begin() + 17000, y.begin() + 18000}));
+  }
+}
+
+TEST_P(RowOpsTest, GatedNormIsANormAndAGatedActivation) {
+  Runner run = runner();
+  for (const Norm& norm : {Norm{3, 32, 128}, Norm{2, 3, 18}}) {
+    const int64_t width = norm.heads * norm.dim;
+    const auto count = static_cast<size_t>(norm.m * width);
+    const std::vector<float> x = random_floats(count, 21, 3.0f);
+    const std::vector<float> weight = random_floats(static_cast<size_t>(norm.dim), 22);
+    const Buffer gate = run.upload(random_floats(count, 23, 4.0f));
+    const Buffer apart = run.upload(run_norm(run, norm, x, weight, false));
+    run.ops().gated_activation(run.stream(), Activation::silu, gate.as<float>(), apart.as<float>(),
+                               apart.as<float>(), norm.m, width, width);
+    const Buffer y = run.upload(x);
+    const Buffer weight_there = run.upload(weight);
+    run.ops().gated_norm(run.stream(),
+                         {.x = y.as<float>(),
+                          .x_stride = width,
+                          .y = y.as<float>(),
+                          .y_stride = width,
+                          .m = norm.m,
+                          .heads = norm.heads,
+                          .dim = norm.dim,
+                          .weight = weight_there.as<float>(),
+                          .eps = 1e-5f},
+                         Activation::silu, gate.as<float>());
+    EXPECT_TRUE(same_bits(run.download(y), run.download(apart)));
   }
 }
 

@@ -1,5 +1,6 @@
 #include "engine/ops/cpu/cpu_ops.h"
 
+#include "engine/base/check.h"
 #include "engine/ops/check_args.h"
 #include "engine/ops/cpu/delta_net.h"
 
@@ -33,6 +34,12 @@ void CpuOps::embed(Stream& stream, const PackedMatrix& table, std::vector<int32_
 
 void CpuOps::rms_norm(Stream& stream, const RmsNormArgs& args) {
   device_.host_async(stream, [this, args] { rms_norm_cpu(context_, args); });
+}
+
+void CpuOps::gated_norm(Stream& stream, const RmsNormArgs& args, Activation act, const float* gate) {
+  CHECK(!args.add_to_y, "a gated norm is no residual");
+  rms_norm(stream, args);
+  gated_activation(stream, act, gate, args.y, args.y, args.m, args.heads * args.dim, args.y_stride);
 }
 
 void CpuOps::matmul(Stream& stream, RowKind kind, const float* x, int64_t x_stride, int64_t m,

@@ -20,6 +20,7 @@ class CpuOps : public Ops {
   void embed(Stream& stream, const PackedMatrix& table, std::vector<int32_t> ids, float scale, float* y,
              int64_t y_stride) override;
   void rms_norm(Stream& stream, const RmsNormArgs& args) override;
+  void gated_norm(Stream& stream, const RmsNormArgs& args, Activation act, const float* gate) override;
   void matmul(Stream& stream, RowKind kind, const float* x, int64_t x_stride, int64_t m,
               std::vector<MatmulOutput> outputs) override;
   void rope(Stream& stream, const RopeArgs& args) override;

@@ -85,11 +85,15 @@ class CudaOps final : public Ops {
   }
 
   void rms_norm(Stream& stream, const RmsNormArgs& args) override {
-    if (args.m == 0 || !recorder_.launches(args.x, args.x_stride, args.y, args.y_stride, args.m, args.heads,
-                                           args.dim, args.weight, args.eps, args.add_to_y)) {
-      return;
+    if (args.m > 0 && launches(args)) cuda::launch_rms_norm(cuda_stream_of(stream), args);
+  }
+  void gated_norm(Stream& stream, const RmsNormArgs& args, Activation act, const float* gate) override {
+    CHECK(!args.add_to_y, "a gated norm is no residual");
+    if (args.m == 0) return;
+    const bool is_as_noted = launches(args);
+    if (recorder_.launches(act, gate) && is_as_noted) {
+      cuda::launch_rms_norm(cuda_stream_of(stream), args, {act, gate, args.y_stride});
     }
-    cuda::launch_rms_norm(cuda_stream_of(stream), args);
   }
 
   void matmul(Stream& stream, RowKind kind, const float* x, int64_t x_stride, int64_t m,
@@ -171,6 +175,10 @@ class CudaOps final : public Ops {
   void attend_decode(Stream& stream, const cuda::AttentionView& view, const AttentionArgs& args);
   void put_elsewhere(Stream& stream, cuda::DecodeBatch* batch);
   bool launches(RowKind kind, const DeltaNetArgs& args);
+  bool launches(const RmsNormArgs& args) {
+    return recorder_.launches(args.x, args.x_stride, args.y, args.y_stride, args.m, args.heads, args.dim,
+                              args.weight, args.eps, args.add_to_y);
+  }
   // Device memory until the next call of any op that takes it.
   std::byte* workspace(Stream& stream, size_t bytes);
   // The pages' results in a launch, and the softmax of a row that takes several.
@@ -384,9 +392,11 @@ void CudaOps::matmul(Stream& stream, RowKind kind, const float* x, int64_t x_str
                                 [&](const MatmulOutput& output) { return rounds(output.w.format); })) {
     rounded = quantize(stream, kind, shape);
   }
+  bool beside = false;
   for (size_t first = 0; first < outputs.size();) {
     const WeightFormat format = outputs[first].w.format;
     cuda::Products products;
+    products.beside = std::exchange(beside, false);
     int64_t panels = 0;
     while (first < outputs.size() && outputs[first].w.format == format &&
            products.count < cuda::kMaxProducts) {
@@ -410,6 +420,7 @@ void CudaOps::matmul(Stream& stream, RowKind kind, const float* x, int64_t x_str
     } else {
       const auto launch = kind == RowKind::decode ? cuda::launch_matmul_decode : cuda::launch_matmul_prefill;
       launch(to, format, shape, products);
+      beside = kind == RowKind::decode && family_ == KernelFamily::mma;
     }
   }
 }

@@ -136,7 +136,8 @@ __device__ inline float over_block(float sum) {
   return sum;
 }
 
-__global__ void __launch_bounds__(kMostNormThreads) rms_norm_kernel(RmsNormArgs args, bool aligned) {
+__global__ void __launch_bounds__(kMostNormThreads)
+    rms_norm_kernel(RmsNormArgs args, NormGate gate, bool aligned) {
   let_next_kernel_start();
   const int64_t row = blockIdx.x / args.heads, head = blockIdx.x % args.heads;
   const float* x = args.x + row * args.x_stride + head * args.dim;
@@ -160,8 +161,14 @@ __global__ void __launch_bounds__(kMostNormThreads) rms_norm_kernel(RmsNormArgs 
   }
   const float scale = 1.0f / sqrtf(over_block(sum) / static_cast<float>(args.dim) + args.eps);
   const auto store = [&](int64_t at, const float4& value, const float4& factor) {
-    const float four[4] = {value.x * scale * factor.x, value.y * scale * factor.y, value.z * scale * factor.z,
-                           value.w * scale * factor.w};
+    float four[4] = {value.x * scale * factor.x, value.y * scale * factor.y, value.z * scale * factor.z,
+                     value.w * scale * factor.w};
+    if (gate.gate != nullptr) {
+      const float4 by = four_at(gate.gate + row * gate.stride + head * args.dim, at, args.dim, aligned);
+      const float gates[4] = {by.x, by.y, by.z, by.w};
+#pragma unroll
+      for (int j = 0; j < 4; ++j) four[j] = activate(gate.act, gates[j]) * four[j];
+    }
     if (aligned && !args.add_to_y) {
       *reinterpret_cast<float4*>(y + at) = {four[0], four[1], four[2], four[3]};
       return;
@@ -192,13 +199,14 @@ void launch_embed(cudaStream_t stream, const PackedMatrix& table, const int32_t*
   CUDA_CHECK(cudaGetLastError());
 }
 
-void launch_rms_norm(cudaStream_t stream, const RmsNormArgs& args) {
+void launch_rms_norm(cudaStream_t stream, const RmsNormArgs& args, const NormGate& gate) {
   const auto is_aligned = [](const float* at) { return reinterpret_cast<uintptr_t>(at) % 16 == 0; };
   const bool aligned = args.dim % 4 == 0 && args.x_stride % 4 == 0 && args.y_stride % 4 == 0 &&
-                       is_aligned(args.x) && is_aligned(args.y) && is_aligned(args.weight);
+                       gate.stride % 4 == 0 && is_aligned(args.x) && is_aligned(args.y) &&
+                       is_aligned(args.weight) && is_aligned(gate.gate);
   const int64_t warps = std::clamp<int64_t>((args.dim + 127) / 128, 1, kMostNormThreads / 32);
   launch_overlapping(stream, dim3(static_cast<unsigned>(args.m * args.heads)),
-                     static_cast<unsigned>(warps * 32), rms_norm_kernel, args, aligned);
+                     static_cast<unsigned>(warps * 32), rms_norm_kernel, args, gate, aligned);
 }
 
 void launch_rope(cudaStream_t stream, const RopeView& args, const int64_t* positions) {

@@ -27,6 +27,9 @@ struct Product {
 struct Products {
   Product product[kMaxProducts];
   int count = 0;
+  // The launch before was launch_matmul_decode() of the same x: it need not be done before this one begins,
+  // only before this one is.
+  bool beside = false;
 };
 
 struct MatmulShape {
@@ -77,7 +80,13 @@ void launch_matmul_dp4a_prefill(cudaStream_t stream, WeightFormat format, const 
 
 void launch_embed(cudaStream_t stream, const PackedMatrix& table, const int32_t* ids, int64_t count,
                   float scale, float* y, int64_t y_stride);
-void launch_rms_norm(cudaStream_t stream, const RmsNormArgs& args);
+// The gate of Ops::gated_norm, [m, stride]; null: none.
+struct NormGate {
+  Activation act = Activation::silu;
+  const float* gate = nullptr;
+  int64_t stride = 0;
+};
+void launch_rms_norm(cudaStream_t stream, const RmsNormArgs& args, const NormGate& gate = {});
 // RopeArgs without its vector, so that it may be a kernel's argument.
 struct RopeView {
   float* x = nullptr;

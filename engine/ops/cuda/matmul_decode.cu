@@ -108,9 +108,9 @@ __global__ void __launch_bounds__(kThreadsOfSplits)
   const int row = threadIdx.x % 16;
   const int64_t first_row = static_cast<int64_t>(blockIdx.x) * kRows;
   const bool aligned = shape.x_stride % 4 == 0 && reinterpret_cast<uintptr_t>(shape.x) % 16 == 0;
-  let_next_kernel_start();
   if constexpr (kFewPanels) prefetch_panel(data, panel_bytes);
   wait_for_previous_kernel();
+  let_next_kernel_start();  // not earlier: Products::beside
 
   for (int split = threadIdx.x / 16; split < kSplits; split += blockDim.x / 16) {
     float sum[kRows] = {};

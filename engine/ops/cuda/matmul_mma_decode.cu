@@ -186,7 +186,7 @@ __global__ void __launch_bounds__(kSplits * 32, kBlocksAtOnce<kTiles>)
   for (int p = 0; p < kPanels; ++p) ring.data[p] = data + (whole ? p : 0) * panel_bytes + Load::kHeaderBytes;
 #pragma unroll
   for (int slot = 0; slot < kStages; ++slot) ring.fill(slot, split + slot * kSplits);
-  wait_for_previous_kernel();
+  if (!products.beside) wait_for_previous_kernel();
 
   const int64_t first_tile = static_cast<int64_t>(blockIdx.x) * kTiles;
   const ReaderOfX<Load> reader(x, shape, first_tile, lane);
@@ -206,6 +206,7 @@ __global__ void __launch_bounds__(kSplits * 32, kBlocksAtOnce<kTiles>)
   for (int i = 0; i < kSums; ++i)
     partial[i * 32 + lane] = multiplier.acc[i / (kTiles * 4)][i / 4 % kTiles][i % 4];
   __syncthreads();
+  if (products.beside) wait_for_previous_kernel();
 #pragma unroll
   for (int p = 0; p < kPanels; ++p) {
     if (p > 0 && !whole) break;

@@ -224,7 +224,7 @@ __global__ void __launch_bounds__(kSplits * 32)
 #pragma unroll
     for (int p = 0; p < kPanels; ++p) weights[a][p].load(data[p], order, a, lane);
   }
-  wait_for_previous_kernel();
+  if (!products.beside) wait_for_previous_kernel();
 
   const ColumnsOfX<F> columns(shape, order, lane);
   LaneOfX ahead[kAhead];
@@ -253,6 +253,7 @@ __global__ void __launch_bounds__(kSplits * 32)
     }
   }
   __syncthreads();
+  if (products.beside) wait_for_previous_kernel();
   const int row = threadIdx.x;
   const int64_t output = tile.first_panel * 16 + row;
   if (row >= (whole ? kPanels * 16 : 16) || output >= product.rows) return;

@@ -8,7 +8,9 @@
 // Two kernels of one stream that overlap from sm_90 on (CUDA C++ Programming Guide, "Programmatic Dependent
 // Launch"): the first says when the second may be launched, the second waits before it reads what the first
 // wrote. What the second reads earlier must have been there when the first was launched; where the first says
-// so before it waits itself, even earlier. Weights are, which products read ahead.
+// so before it waits itself, even earlier. Weights are, which products read ahead. A kernel that says so
+// after it has waited lets the next one read what was there for itself, before or without waiting for it; but
+// the next one waits before it ends, since whoever waits for a kernel takes all before it for done.
 
 namespace ete::cuda {
 
