@@ -45,15 +45,6 @@ class StateColumns {
     }
   }
 
-  // Brings them to L2 while the kernel before still runs, which may write them.
-  __device__ static void prefetch(const float* matrix, int64_t key_dim, int64_t value_dim, int64_t column) {
-    if (column >= value_dim || threadIdx.x % kColumnGroups != 0) return;
-    for (int64_t i = first_row(); i < min(first_row() + kRows, static_cast<int>(key_dim)); ++i) {
-      asm volatile(
-          "prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(matrix + i * value_dim + column)));
-    }
-  }
-
   __device__ void write() const {
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
@@ -186,8 +177,6 @@ __global__ void __launch_bounds__(kThreads, kRows <= 16 ? 4 : 2)
   const int64_t column = first + place_in_block;
   float* matrix = rows.state + head * shape.key_dim * shape.value_dim;
   let_next_kernel_start();
-  StateColumns<kRows, kColumns>::prefetch(matrix, shape.key_dim, shape.value_dim, column);
-  wait_for_previous_kernel();
   StateColumns<kRows, kColumns> state(matrix, shape.key_dim, shape.value_dim, column);
   for (int64_t place = rows.begin; place < rows.end; ++place) {
     if (place == rows.taken && place > rows.begin) state.write();
@@ -256,7 +245,7 @@ void launch_recurrence(cudaStream_t stream, const DeltaNetView& view, const Delt
     constexpr int kBlock = kBlockColumns<kColumns>;
     const dim3 grid(static_cast<unsigned>((view.shape.value_dim + kBlock - 1) / kBlock),
                     static_cast<unsigned>(view.shape.value_heads), static_cast<unsigned>(batch.count));
-    launch_overlapping(stream, grid, kThreads, recurrence_kernel<kRows, kColumns>, view, batch);
+    recurrence_kernel<kRows, kColumns><<<grid, kThreads, 0, stream>>>(view, batch);
   };
   bool aligned = view.shape.value_dim % 4 == 0;
   for (int i = 0; i < batch.count; ++i) {
@@ -282,6 +271,7 @@ void launch_delta_net_recurrence(cudaStream_t stream, const DeltaNetView& view, 
   } else {
     launch_recurrence<32>(stream, view, batch);
   }
+  CUDA_CHECK(cudaGetLastError());
 }
 
 void launch_delta_net_finish(cudaStream_t stream, const DeltaNetView& view, const DeltaNetBatch& batch) {

@@ -1,6 +1,7 @@
 #include "engine/device/cuda/cuda_check.h"
 #include "engine/ops/cuda/fragment.cuh"
 #include "engine/ops/cuda/mma_split.cuh"
+#include "engine/ops/cuda/multiprocessors.cuh"
 #include "engine/ops/cuda/output_tile.cuh"
 #include "engine/ops/cuda/overlap.cuh"
 
@@ -231,7 +232,12 @@ void launch_matmul_mma_decode(cudaStream_t stream, WeightFormat format, const Qu
                               const MatmulShape& shape, const Products& products) {
   with_fragments(format, [&]<WeightFormat F>() {
     if (shape.m <= kTile) return launch<F, 1, 1>(stream, x, shape, products);
-    if (shape.m <= 2 * kTile) return launch<F, 2, 2>(stream, x, shape, products);
+    if (shape.m <= 2 * kTile) {
+      // Two panels a block would leave multiprocessors with one block or none.
+      const bool few = products.product[products.count - 1].panel_end <= 2 * multiprocessor_count();
+      if (few) return launch<F, 1, 2>(stream, x, shape, products);
+      return launch<F, 2, 2>(stream, x, shape, products);
+    }
     launch<F, 2, 4>(stream, x, shape, products);
   });
 }
