@@ -102,7 +102,7 @@ size_t LogitsReducer::workspace_bytes(int64_t vocab) {
   return vocab == 0 ? 0 : cuda::logits_scratch_bytes(vocab, std::min(vocab, cuda::kMostRanked));
 }
 
-void LogitsReducer::reduce(Stream& stream, Call call, size_t room, const Workspace& workspace) {
+void LogitsReducer::reduce(Stream& stream, const Call& call, size_t room, const Workspace& workspace) {
   std::vector<size_t> at_home;
   std::vector<size_t> batch;
   size_t arguments = 0;

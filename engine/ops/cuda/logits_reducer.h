@@ -26,7 +26,7 @@ class LogitsReducer {
   // Of the workspace that one row takes at most.
   static size_t workspace_bytes(int64_t vocab);
 
-  // Arguments as of Ops::reduce_logits, checked. room: bytes of workspace to be had without more memory.
+  // Arguments as of Ops::reduce_logits, checked.
   struct Call {
     const float* logits = nullptr;  // [wanted, stride]
     int64_t stride = 0;
@@ -34,7 +34,8 @@ class LogitsReducer {
     std::vector<LogitsWanted> wanted;
     std::vector<LogitsRow*> results;
   };
-  void reduce(Stream& stream, Call call, size_t room, const Workspace& workspace);
+  // room: bytes of workspace to be had without more memory.
+  void reduce(Stream& stream, const Call& call, size_t room, const Workspace& workspace);
 
  private:
   struct Batch;
