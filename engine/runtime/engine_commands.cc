@@ -178,7 +178,8 @@ void EngineImpl::process(FetchCommand& command) {
   }
   try {
     runner_->bring_row(row);
-  } catch (const Error& error) {
+  } catch (const std::exception& exception) {
+    const Error error = as_error(exception);
     return refuse(error.code(), std::string("fetch_row: ") + error.what());
   }
   command.done(std::vector<float>(row, row + files_.config.vocab_size), nullptr);
