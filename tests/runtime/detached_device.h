@@ -1,7 +1,5 @@
 #pragma once
 
-#include <functional>
-#include <memory>
 #include <utility>
 
 #include "engine/device/cpu/cpu_device.h"
@@ -16,16 +14,6 @@ class DetachedOps final : public CpuOps {
   DetachedOps(Device& device, ThreadPool& pool, KernelFamily family, KernelFamily host_family)
       : CpuOps(device, pool, {.family = family}), host_products_(device, pool, {.family = host_family}) {}
   Ops& host_products() override { return host_products_; }
-  // Repeats by calling again, which is what a recording must amount to.
-  size_t recording_bytes(int64_t calls) const override { return static_cast<size_t>(calls); }
-  std::unique_ptr<RecordedLaunches> record(Stream&, const std::function<void()>& launches) override {
-    launches();
-    return std::make_unique<RecordedLaunches>();
-  }
-  bool repeat(Stream&, RecordedLaunches&, const std::function<void()>& launches) override {
-    launches();
-    return true;
-  }
 
  private:
   CpuOps host_products_;

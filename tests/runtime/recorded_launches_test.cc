@@ -15,7 +15,6 @@ namespace {
 
 struct Recorded {
   std::string name;
-  std::string device;
   std::string model;
   std::string math = "exact";
   std::string weights = "auto";
@@ -24,11 +23,11 @@ struct Recorded {
 class RecordedLaunchesTest : public testing::TestWithParam<Recorded> {
  protected:
   void SetUp() override {
-    const std::string reason = why_skipped({GetParam().device, "auto"});
+    const std::string reason = why_absent("cuda:0");
     if (!reason.empty()) GTEST_SKIP() << reason;
   }
   static std::unique_ptr<Engine> engine(bool records) {
-    EngineOptions options = exact_options(GetParam().model, GetParam().device);
+    EngineOptions options = exact_options(GetParam().model, "cuda:0");
     options.math = GetParam().math;
     options.weights = GetParam().weights;
     options.kv_type = "f16";
@@ -100,13 +99,12 @@ TEST_P(RecordedLaunchesTest, GiveTheSameBitsToSessionsThatShareThem) {
   EXPECT_EQ(first_different(together(*engine(true)), expected), -1);
 }
 
-// On the detached device a stretch is repeated by launching it again: it shows what the passes make of it.
-const Recorded kRecorded[] = {
-    {"detached_llama", "detached", "llama_gqa"}, {"detached_hybrid", "detached", "qwen3_5"},
-    {"cuda_llama", "cuda:0", "llama_gqa"},       {"cuda_llama_fast", "cuda:0", "llama_gqa", "fast", "w8"},
-    {"cuda_hybrid", "cuda:0", "qwen3_5"},        {"cuda_hybrid_fast", "cuda:0", "qwen3_5", "fast", "w4"},
-    {"cuda_sliding", "cuda:0", "gemma3"}};
-INSTANTIATE_TEST_SUITE_P(Devices, RecordedLaunchesTest, testing::ValuesIn(kRecorded),
+const Recorded kRecorded[] = {{"llama", "llama_gqa"},
+                              {"llama_fast", "llama_gqa", "fast", "w8"},
+                              {"hybrid", "qwen3_5"},
+                              {"hybrid_fast", "qwen3_5", "fast", "w4"},
+                              {"sliding", "gemma3"}};
+INSTANTIATE_TEST_SUITE_P(cuda, RecordedLaunchesTest, testing::ValuesIn(kRecorded),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace
