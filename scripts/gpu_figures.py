@@ -183,7 +183,9 @@ def run_bench(ete: str, case: Case) -> Run:
         stop.set()
         watcher.join()
     if done.returncode != 0:
-        raise RuntimeError(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "no message")
+        errors = [f"{figure['name']} of {figure['sessions']}: error {figure['error']:.2g}"
+                  for figure in (json.loads(done.stdout)["figures"] if done.stdout.strip() else [])]
+        raise RuntimeError("; ".join((done.stderr.strip().splitlines() or ["no message"])[-1:] + errors))
     return Run(json.loads(done.stdout), most[0] - before)
 
 

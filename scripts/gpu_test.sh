@@ -30,7 +30,7 @@ trap 'rm -rf "$logs"' EXIT
 # Runs the GPU tests of PROGRAM that match FILTER under TOOL, or alone where that is "none".
 run_tests() {
   local tool=$1 program=$2 filter=$3 prefix=() log began=$SECONDS
-  log=$logs/$tool.$program
+  log=$(mktemp "$logs/log.XXXXXX")
   if [[ $tool != none ]]; then
     prefix=(compute-sanitizer --tool "$tool" --error-exitcode 9 --target-processes all)
   fi
@@ -38,7 +38,7 @@ run_tests() {
   "${prefix[@]}" "$binaries/$program" --gtest_brief=1 --gtest_filter="$filter" >"$log" 2>&1 || status=$?
   local said
   said=$(grep -E "^\[  PASSED|SKIPPED|ERROR SUMMARY|RACECHECK SUMMARY" "$log" | sort | uniq -c | tr -s ' ' | tr '\n' ';' || true)
-  echo "$program ($tool, $((SECONDS - began))s):$said"
+  echo "$program $filter ($tool, $((SECONDS - began))s):$said"
   if ((status != 0)); then
     cat "$log"
     echo "gpu_test.sh: $program failed ($tool, exit code $status)" >&2
@@ -47,7 +47,7 @@ run_tests() {
   else
     return 0
   fi
-  touch "$logs/failed.$tool.$program"
+  mktemp "$logs/failed.XXXXXX" >/dev/null
 }
 
 catches_the_planted_overrun() {
@@ -76,14 +76,14 @@ if $sanitizers; then
     attention='*MatchesFloat64/cuda*:*PartsChangeNoBit/cuda*'
     matmul='*AgreesWithFloat64/cuda*:*RowRanges*/cuda*'
     delta_net='*cuda*'
-    passes='*AcrossResidencyAndSlots/cuda*:*KvOnTheHost/cuda*'
+    passes=(.AcrossResidencyAndSlots/cuda_{plain,hybrid_mma_w8,dp4a_w4} .KvOnTheHost/cuda_{plain,hybrid,mma_w4})
     if [[ $tool == racecheck ]]; then
       attention='*DecodeMatchesFloat64/cuda*:*PrefillMatchesFloat64/cuda*'
       matmul='*RowRanges*/cuda*:*AddsBias*/cuda*'
       delta_net='*Draft*/cuda*:*AmongOthers/cuda*'
-      passes='*.KvOnTheHost/cuda*'
+      passes=(.KvOnTheHost/cuda_{plain,mma_w4,hybrid})
     fi
-    begin run_tests "$tool" bit_identity_test "$passes"
+    for pass in "${passes[@]}"; do begin run_tests "$tool" bit_identity_test "*$pass"; done
     begin run_tests "$tool" attention_test "$attention"
     begin run_tests "$tool" matmul_test "$matmul"
     begin run_tests "$tool" delta_net_test "$delta_net"

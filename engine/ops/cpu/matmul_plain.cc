@@ -33,9 +33,13 @@ void decode(const std::byte* panel, const DecodeInput& input, float* sums) {
 
 template <WeightFormat format>
 void expand(const std::byte* panel, int64_t col_begin, int64_t cols, float* tile) {
+  // Blocks of columns stand alone, but for a panel that begins with its rows' scales.
+  const int64_t skipped = format == WeightFormat::w8_row ? 0 : col_begin;
+  const std::byte* blocks = panel + (skipped > 0 ? panel_bytes(format, skipped) : 0);
+  const int64_t first = col_begin - skipped;
   for (int64_t r = 0; r < kPanelRows; ++r) {
-    const std::vector<float> w = unpacked(format, panel, r, col_begin + cols);
-    for (int64_t k = 0; k < cols; ++k) tile[k * kPanelRows + r] = w[static_cast<size_t>(col_begin + k)];
+    const std::vector<float> w = unpacked(format, blocks, r, first + cols);
+    for (int64_t k = 0; k < cols; ++k) tile[k * kPanelRows + r] = w[static_cast<size_t>(first + k)];
   }
 }
 

@@ -114,7 +114,9 @@ struct Multiplier {
   }
   // Of the warp's first stage; what follows is loaded with the stage before.
   __device__ void start(int stage) {
-    if constexpr (kHalves == 2) load(0, stage * kStageGroups);
+    if constexpr (kHalves == 2) {
+      if (stage * kStageGroups < x.groups) load(0, stage * kStageGroups);
+    }
   }
   __device__ void multiply_stage(int slot, int stage) {
     const int first = stage * kStageGroups;
