@@ -8,8 +8,8 @@
 #include "engine/runtime/byte_text.h"
 #include "engine/runtime/engine_session.h"
 #include "engine/runtime/prefix_cache_plan.h"
+#include "engine/runtime/session_memory.h"
 #include "engine/runtime/vocabulary_stage.h"
-#include "engine/state/recurrent_store.h"
 
 namespace ete {
 
@@ -20,10 +20,8 @@ constexpr int64_t kChunkChoices[] = {512, 256, 128, 64};
 constexpr size_t kLogitsTarget = size_t{16} << 20;  // bytes of logits at a time
 constexpr int64_t kMinHeadRows = 16;
 constexpr int64_t kMaxHeadRows = 64;
-constexpr int64_t kPlannedDrafts = 8;  // of a session
 constexpr int64_t kRecordedLayers = 8;
 constexpr int64_t kCallsOfLayer = 16;  // of ops
-constexpr uint64_t kMaxKvBytes = uint64_t{1} << 60;
 
 class Planner {
  public:
@@ -122,8 +120,7 @@ class Planner {
       slot_bytes_ = std::max(slot_bytes_, DeviceArena::padded(held_bytes(shared)));
     }
     for (const size_t bytes : resident_bytes_) all_resident_ += bytes;
-    measure_kv();
-    measure_states();
+    memory_ = session_memory(in_.config, options_, result_.placement.context);
   }
 
   // Embedding, lm_head and final norm where the device reads them.
@@ -146,9 +143,9 @@ class Planner {
     } else if (options_.vocab == PlacementChoice::host) {
       p.vocabulary = VocabularyPlace::host;
     } else if (options_.vocab == PlacementChoice::automatic) {
-      const uint64_t kv = options_.kv == PlacementChoice::host ? tiles_bytes() : kv_all_;
+      const uint64_t kv = options_.kv == PlacementChoice::host ? tiles_bytes() : memory_.kv_all;
       const uint64_t layers = options_.resident_layers ? least_for_layers() : all_resident_;
-      if (on_device + kv + states_all_ + layers > budget()) p.vocabulary = VocabularyPlace::host;
+      if (on_device + kv + memory_.states_all + layers > budget()) p.vocabulary = VocabularyPlace::host;
     }
     fixed_ = activation_bytes(p.chunk) + vocabulary_bytes(p.vocabulary);
     // A budget on the CPU device counts what a device with memory of its own would hold.
@@ -156,25 +153,6 @@ class Planner {
         has_budget()) {
       fixed_ += vocabulary_bytes(VocabularyPlace::device);
     }
-  }
-
-  // kMaxKvBytes leaves room for sums: no figure that is made of these wraps around.
-  void measure_kv() {
-    const auto pages = static_cast<uint64_t>((result_.placement.context + kKvTile - 1) / kKvTile);
-    const auto sessions = static_cast<uint64_t>(options_.raw.max_sessions);
-    const bool fits =
-        !__builtin_mul_overflow(kv_layout(in_.config, options_.kv_type).page_bytes(),
-                                static_cast<uint64_t>(in_.config.kv_layers()), &kv_page_bytes_) &&
-        !__builtin_mul_overflow(pages, kv_page_bytes_, &kv_session_) &&
-        !__builtin_mul_overflow(kv_session_, sessions, &kv_all_) && kv_all_ <= kMaxKvBytes;
-    if (fits) return;
-    const uint64_t positions =
-        kMaxKvBytes / sessions / std::max<uint64_t>(kv_page_bytes_, 1) * static_cast<uint64_t>(kKvTile);
-    throw Error(ErrorCode::resource_exhausted,
-                "--context, --max-sessions: " + std::to_string(sessions) + " sessions of " +
-                    std::to_string(result_.placement.context) + " positions need more KV cache than the " +
-                    byte_text(kMaxKvBytes) + " that any machine could have: --context " +
-                    std::to_string(positions) + " would be the most to plan with");
   }
 
   // The least that the layers need of the device.
@@ -187,14 +165,9 @@ class Planner {
   }
 
   TiledKvSizes tile_sizes() const {
-    const KvLayout layout = kv_layout(in_.config, options_.kv_type);
-    const auto pages = static_cast<int64_t>(kv_all_ / kv_page_bytes_);  // of all sessions
-    return {.layout = layout,
-            .heads = in_.config.num_attention_heads,
-            .rows = result_.placement.chunk + result_.placement.decode_rows,
-            .half_pages = std::min(TiledKv::half_pages_for(layout), pages)};
+    const Placement& p = result_.placement;
+    return kv_window(in_.config, options_, memory_, p.chunk + p.decode_rows);
   }
-  // The window through which a device with memory of its own reads a KV cache on the host.
   uint64_t tiles_bytes() const {
     return in_.device.shares_host_memory ? 0 : TiledKv::arena_bytes(tile_sizes());
   }
@@ -205,69 +178,51 @@ class Planner {
     if (has_budget()) {
       const uint64_t least = fixed_ + least_for_layers() + state_window_bytes();
       const uint64_t room = budget() - std::min(budget(), least);
-      if (options_.kv == PlacementChoice::automatic && kv_all_ > room) p.kv_space = MemorySpace::host;
-      if (p.kv_space == MemorySpace::device && kv_all_ > room) refuse_kv(room);
-      if (p.kv_space == MemorySpace::device) kv_on_device_ = kv_all_;
+      if (options_.kv == PlacementChoice::automatic && memory_.kv_all > room) p.kv_space = MemorySpace::host;
+      if (p.kv_space == MemorySpace::device && memory_.kv_all > room) refuse_kv(room);
+      if (p.kv_space == MemorySpace::device) kv_on_device_ = memory_.kv_all;
     }
     if (p.kv_space == MemorySpace::device || in_.device.shares_host_memory) return;
     p.tiled_kv = tile_sizes();
     fixed_ += tiles_bytes();
   }
 
-  // Room for more drafts is not planned: a session that sends more gets it while there is some.
-  void measure_states() {
-    const DeltaNetShape& shape = in_.config.delta_net;
-    if (in_.config.linear_layers() == 0) return;
-    const auto layers = static_cast<uint64_t>(in_.config.linear_layers());
-    state_session_ = layers * RecurrentStore::layer_bytes(shape);
-    const uint64_t drafts =
-        layers * static_cast<uint64_t>(kPlannedDrafts * shape.input_width()) * sizeof(float);
-    states_all_ = (state_session_ + drafts) * static_cast<uint64_t>(options_.raw.max_sessions);
-  }
-
-  StreamedRecurrenceSizes state_window() const {
-    const DeltaNetShape& shape = in_.config.delta_net;
-    return {
-        .shape = shape,
-        .draft_rows = kMaxDrafts,
-        .half_sessions = StreamedRecurrence::half_sessions_for(shape, kMaxDrafts, options_.raw.max_sessions)};
-  }
-  // The window through which a device with memory of its own reads states on the host.
   uint64_t state_window_bytes() const {
-    if (in_.device.shares_host_memory || states_all_ == 0) return 0;
-    return StreamedRecurrence::arena_bytes(state_window());
+    if (in_.device.shares_host_memory || memory_.states_all == 0) return 0;
+    return StreamedRecurrence::arena_bytes(state_window(in_.config, options_));
   }
 
   // On the device where all sessions' fit, or take no more than the window that would save it; else at home.
   void place_states() {
     Placement& p = result_.placement;
-    if (states_all_ == 0 || !has_budget()) return;
+    if (memory_.states_all == 0 || !has_budget()) return;
     const uint64_t least = fixed_ + least_for_layers() + kv_on_device_;
     const uint64_t window = state_window_bytes();
-    if (least + states_all_ <= budget() || (window > 0 && states_all_ <= window)) {
-      states_on_device_ = states_all_;
+    if (least + memory_.states_all <= budget() || (window > 0 && memory_.states_all <= window)) {
+      states_on_device_ = memory_.states_all;
       return;
     }
     p.state_space = MemorySpace::host;
     if (in_.device.shares_host_memory) return;
-    p.streamed_states = state_window();
+    p.streamed_states = state_window(in_.config, options_);
     fixed_ += state_window_bytes();
-    note("recurrent states lie on the host: " + byte_text(state_session_) +
+    note("recurrent states lie on the host: " + byte_text(memory_.state_session) +
          " of each session travel there and back in a pass");
   }
 
   [[noreturn]] void refuse_kv(uint64_t room) const {
-    const uint64_t positions = room / kv_page_bytes_ / static_cast<uint64_t>(options_.raw.max_sessions) *
+    const uint64_t positions = room / memory_.kv_page / static_cast<uint64_t>(options_.raw.max_sessions) *
                                static_cast<uint64_t>(kKvTile);
-    std::string would_fit = byte_text(budget() + kv_all_ - room) + " would hold them";
+    std::string would_fit = byte_text(budget() + memory_.kv_all - room) + " would hold them";
     if (positions > 0) would_fit += ", or --context " + std::to_string(positions);
-    if (room >= kv_session_) would_fit += ", or --max-sessions " + std::to_string(room / kv_session_);
+    if (room >= memory_.kv_session)
+      would_fit += ", or --max-sessions " + std::to_string(room / memory_.kv_session);
     would_fit += ", or --kv host";
     throw Error(ErrorCode::resource_exhausted,
                 "--vram-budget: " + std::to_string(options_.raw.max_sessions) + " sessions of " +
-                    std::to_string(result_.placement.context) + " positions need " + byte_text(kv_all_) +
-                    " of KV cache, but " + byte_text(room) + " of " + byte_text(budget()) +
-                    " are left for it: " + would_fit);
+                    std::to_string(result_.placement.context) + " positions need " +
+                    byte_text(memory_.kv_all) + " of KV cache, but " + byte_text(room) + " of " +
+                    byte_text(budget()) + " are left for it: " + would_fit);
   }
 
   int64_t layers() const { return static_cast<int64_t>(in_.weights.layers.size()); }
@@ -406,28 +361,28 @@ class Planner {
     const uint64_t home = home_bytes();
     const uint64_t needed = home + (in_.device.shares_host_memory ? p.arena_bytes : 0);
     const uint64_t host = usable(in_.host_free_bytes);
-    if (needed + kv_page_bytes_ + state_session_ > host) {
+    if (needed + memory_.kv_page + memory_.state_session > host) {
       throw Error(ErrorCode::resource_exhausted,
                   in_.options.raw.model + ": " + byte_text(needed) + " of weights (" + byte_text(home) +
-                      ") and activations and " + byte_text(kv_page_bytes_ + state_session_) +
+                      ") and activations and " + byte_text(memory_.kv_page + memory_.state_session) +
                       " of KV cache and recurrent state need more than the " + byte_text(host) +
                       " of RAM that are free");
     }
     const uint64_t left = host - needed;
-    const bool all_set_aside = kv_on_device_ > 0 && states_on_device_ == states_all_;
+    const bool all_set_aside = kv_on_device_ > 0 && states_on_device_ == memory_.states_all;
     p.prefix_cache = plan_prefix_cache({.asked = options_.raw.prefix_cache,
                                         .set_aside = all_set_aside ? kv_on_device_ + states_on_device_ : 0,
                                         .host_left = left,
-                                        .host_least = kv_page_bytes_ + state_session_},
+                                        .host_least = memory_.kv_page + memory_.state_session},
                                        &result_.plan.notes);
     prefix_cache_beside_ = all_set_aside ? 0 : p.prefix_cache;
     p.state_budget = states_on_device_ > 0 ? states_on_device_ : left;
-    const bool caches_states = states_all_ > 0 && states_on_device_ == 0;
-    const uint64_t states = states_all_ + (caches_states ? prefix_cache_beside_ : 0);
-    p.kv_budget = kv_on_device_ > 0 ? kv_on_device_ : left - std::min(left - kv_page_bytes_, states);
-    if (p.kv_budget < kv_all_) {
+    const bool caches_states = memory_.states_all > 0 && states_on_device_ == 0;
+    const uint64_t states = memory_.states_all + (caches_states ? prefix_cache_beside_ : 0);
+    p.kv_budget = kv_on_device_ > 0 ? kv_on_device_ : left - std::min(left - memory_.kv_page, states);
+    if (p.kv_budget < memory_.kv_all) {
       note("KV cache is allocated as sessions grow: " + byte_text(p.kv_budget) + " hold " +
-           std::to_string(p.kv_budget / kv_page_bytes_ * static_cast<uint64_t>(kKvTile)) +
+           std::to_string(p.kv_budget / memory_.kv_page * static_cast<uint64_t>(kKvTile)) +
            " positions of all sessions together, not " + std::to_string(options_.raw.max_sessions) + " x " +
            std::to_string(p.context) + " at once");
     }
@@ -476,14 +431,15 @@ class Planner {
       note("--home mmap: layers stay in the file; each pass reads and packs " +
            byte_text(plan.streamed_bytes_per_pass) + " from it, through the system's page cache");
     }
-    plan.kv_bytes_per_token = kv_page_bytes_ / static_cast<uint64_t>(kKvTile);
-    plan.kv_bytes_per_session = kv_session_;
-    plan.state_bytes_per_session = state_session_;
-    if (state_session_ > 0) plan.state_placement = p.state_space == MemorySpace::device ? "device" : "host";
+    plan.kv_bytes_per_token = memory_.kv_page / static_cast<uint64_t>(kKvTile);
+    plan.kv_bytes_per_session = memory_.kv_session;
+    plan.state_bytes_per_session = memory_.state_session;
+    if (memory_.state_session > 0)
+      plan.state_placement = p.state_space == MemorySpace::device ? "device" : "host";
     plan.prefix_cache_bytes = p.prefix_cache;
     plan.activation_bytes = activation_bytes(p.chunk);
-    const uint64_t kv_peak = std::min(kv_all_, p.kv_budget);
-    const uint64_t states_peak = std::min(states_all_, p.state_budget);
+    const uint64_t kv_peak = std::min(memory_.kv_all, p.kv_budget);
+    const uint64_t states_peak = std::min(memory_.states_all, p.state_budget);
     const bool kv_is_device = p.kv_space == MemorySpace::device;
     const uint64_t on_device_peak = (kv_is_device ? kv_peak : 0) +
                                     (p.state_space == MemorySpace::device ? states_peak : 0) +
@@ -512,12 +468,8 @@ class Planner {
   size_t slot_bytes_ = 0;
   uint64_t all_resident_ = 0;
   uint64_t fixed_ = 0;  // activations, logits, constants, windows, vocabulary when it is on the device
-  uint64_t kv_page_bytes_ = 0;  // 512 positions of all layers
-  uint64_t kv_session_ = 0;
-  uint64_t kv_all_ = 0;
-  uint64_t kv_on_device_ = 0;  // set aside in an explicit budget
-  uint64_t state_session_ = 0;
-  uint64_t states_all_ = 0;           // of all sessions, with room for some drafts
+  SessionMemory memory_;
+  uint64_t kv_on_device_ = 0;         // set aside in an explicit budget
   uint64_t states_on_device_ = 0;     // set aside in an explicit budget
   uint64_t recording_bytes_ = 0;      // of launches
   uint64_t prefix_cache_beside_ = 0;  // of cached prefixes, beyond what is set aside for sessions
