@@ -14,7 +14,7 @@ class HttpConnection;
 struct HttpRequest {
   std::string method;
   std::string path;  // without the query, not decoded
-  std::string host;  // the header, as the next three; empty: none
+  std::string host;  // of the target, where that names one, else the header, as the next three; empty: none
   std::string origin;
   std::string authorization;
   std::string traceparent;

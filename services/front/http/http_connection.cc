@@ -11,6 +11,9 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "services/common/safe_text.h"
+#include "services/front/http/request_target.h"
+
 namespace ete::front {
 namespace {
 
@@ -178,9 +181,14 @@ void HttpConnection::handle() {
   head_only_ = message.method() == http::verb::head;
   HttpRequest request;
   request.method = std::string(message.method_string());
-  const auto target = message.target();
-  request.path = std::string(target.substr(0, target.find('?')));
-  request.host = std::string(message[http::field::host]);
+  const std::string_view view{message.target().data(), message.target().size()};
+  auto target = parse_request_target(request.method, view);
+  if (!target) {
+    return refuse(400, "the request's target \"" + service::safe_text(view, 100) +
+                           "\" is not accepted; expected a path, or http:// or https:// with a host");
+  }
+  request.path = std::move(target->path);
+  request.host = target->host ? std::move(*target->host) : std::string(message[http::field::host]);
   request.origin = std::string(message[http::field::origin]);
   request.authorization = std::string(message[http::field::authorization]);
   request.traceparent = std::string(message["traceparent"]);

@@ -118,6 +118,43 @@ TEST_F(HttpConnectionTest, MalformedRequestsAreRefused) {
   EXPECT_EQ(client.ask("GET /a HTTP/1.1\r\n\r\n").status, 200);
 }
 
+// RFC 9112 3.2.2. The path is what follows the authority, which holds in place of the header.
+TEST_F(HttpConnectionTest, TargetsInAbsoluteForm) {
+  start();
+  HttpClient client(port());
+  const auto path_at = [&](const std::string& target) {
+    return client.ask("GET " + target + " HTTP/1.1\r\nHost: other\r\n\r\n").body;
+  };
+  EXPECT_EQ(path_at("http://host/v1/models?a=/b"), "GET /v1/models ");
+  EXPECT_EQ(path_at("HTTPS://[::1]:8080/a//b"), "GET /a//b ");
+  EXPECT_EQ(path_at("http://host"), "GET / ");
+  EXPECT_EQ(path_at("http://host?a=/b"), "GET / ");
+  EXPECT_EQ(path_at("/http://host/a"), "GET /http://host/a ");
+  EXPECT_EQ(client.ask("OPTIONS * HTTP/1.1\r\n\r\n").body, "OPTIONS * ");
+  EXPECT_EQ(client.ask("OPTIONS http://host HTTP/1.1\r\n\r\n").body, "OPTIONS * ");
+  client.send("POST http://named:1/stream HTTP/1.1\r\nHost: other\r\nContent-Length: 1\r\n\r\nx");
+  const auto exchange = wait_for_exchange();
+  ASSERT_NE(exchange, nullptr);
+  EXPECT_EQ(exchange->request().host, "named:1");
+  EXPECT_EQ(exchange->request().body, "x");
+}
+
+TEST_F(HttpConnectionTest, OtherTargetsAreRefused) {
+  start();
+  for (const std::string& target :
+       {std::string("v1/models"), std::string("*"), std::string("http:/a"), std::string("http:///a"),
+        std::string("http://:80/a"), std::string("http://user@host/a"), std::string("ftp://host/a"),
+        std::string("http://"), std::string(5000, 'x')}) {
+    HttpClient client(port());
+    const HttpAnswer answer = client.ask("GET " + target + " HTTP/1.1\r\n\r\n");
+    EXPECT_EQ(answer.status, 400) << target;
+    const auto message = answer.json()["error"]["message"].get<std::string>();
+    EXPECT_NE(message.find(target.substr(0, 90)), std::string::npos) << message;
+    EXPECT_LT(message.size(), 300u);
+    EXPECT_TRUE(client.ended()) << target;
+  }
+}
+
 // Its body's end is not known, so what follows is no request.
 TEST_F(HttpConnectionTest, UnknownTransferEncodingsAreRefused) {
   start();
