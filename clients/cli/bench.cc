@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstdint>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -42,8 +43,11 @@ void add_list(CLI::App& app, const std::string& flag, int64_t highest, const std
              const size_t comma = std::min(text.find(',', begin), text.size());
              const auto number =
                  parse_integer(std::string_view(text).substr(begin, comma - begin), 1, highest);
-             if (!number)
-               reject_flag(flag, text, "whole numbers of at least 1, separated by commas, as 1,4,16");
+             if (!number) {
+               reject_flag(
+                   flag, text,
+                   "whole numbers from 1 to " + std::to_string(highest) + ", separated by commas, as 1,4,16");
+             }
              list.push_back(*number);
              begin = comma + 1;
            }
@@ -57,7 +61,7 @@ void add_count(CLI::App& app, const std::string& flag, const std::string& descri
          flag,
          [flag, &value](const std::string& text) {
            const auto number = parse_integer(text, 1, INT32_MAX);
-           if (!number) reject_flag(flag, text, "a whole number, at least 1");
+           if (!number) reject_flag(flag, text, "a whole number from 1 to " + std::to_string(INT32_MAX));
            value = *number;
          },
          description)
@@ -65,17 +69,31 @@ void add_count(CLI::App& app, const std::string& flag, const std::string& descri
 }
 
 void check_lengths(const BenchOptions& options, const Plan& plan) {
-  const int64_t decode = positions_of(options.workload);
+  const Workload& workload = options.workload;
+  const std::string held = std::to_string(plan.context) + ", the positions that a session holds";
+  const int64_t decode = positions_of(workload);
   if (decode > plan.context) {
-    throw Error(ErrorCode::invalid_argument, "--depth, --steps, --repeats: a session reaches " +
-                                                 std::to_string(decode) + " positions, but holds " +
-                                                 std::to_string(plan.context));
+    throw Error(ErrorCode::invalid_argument,
+                "--depth " + std::to_string(workload.depth) + ", --steps " + std::to_string(workload.steps) +
+                    ", --repeats " + std::to_string(workload.repeats) + ": a session reaches " +
+                    std::to_string(decode) + " positions; accepted: at most " + held);
   }
   for (const int64_t length : options.prompts) {
     if (length <= plan.context) continue;
-    throw Error(ErrorCode::invalid_argument, "--prompt: " + std::to_string(length) +
-                                                 " ids, but a session holds " + std::to_string(plan.context) +
-                                                 " positions");
+    throw Error(ErrorCode::invalid_argument,
+                "--prompt: " + std::to_string(length) + " ids; accepted: 1 to " + held);
+  }
+}
+
+// The engine knows numbers of sessions as --max-sessions, of which only --sessions may have been given.
+Plan plan_for(const BenchOptions& options, bool raised, ModelFiles* model) {
+  try {
+    return Engine::plan_only(options.engine, model);
+  } catch (const Error& error) {
+    const std::string what = error.what();
+    if (!raised || what.find("--max-sessions") == what.npos) throw;
+    throw Error(error.code(), "--sessions " + std::to_string(options.engine.max_sessions) +
+                                  " (as --max-sessions): " + what);
   }
 }
 
@@ -175,14 +193,16 @@ int bench(BenchOptions options) {
   const int64_t most = *std::max_element(options.sessions.begin(), options.sessions.end());
   if (options.engine.prefix_cache > 0) {
     throw Error(ErrorCode::invalid_argument,
-                "--prefix-cache: bench computes every position that it measures; accepted: 0, auto (as 0)");
+                "--prefix-cache: " + std::to_string(options.engine.prefix_cache) +
+                    " bytes; accepted: 0, auto (as 0): bench computes every position that it measures");
   }
   options.engine.prefix_cache = 0;
-  options.engine.max_sessions = std::max(options.engine.max_sessions, static_cast<int>(most));
+  const bool raised = most > options.engine.max_sessions;
+  if (raised) options.engine.max_sessions = static_cast<int>(most);
   ModelFiles model;
   Report report;
   report.model = options.engine.model;
-  report.plan = Engine::plan_only(options.engine, &model);
+  report.plan = plan_for(options, raised, &model);
   check_lengths(options, report.plan);
   if (!options.plot.empty()) check_writable(options.plot);
   const int64_t vocab_size = model.config.vocab_size;

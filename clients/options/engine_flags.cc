@@ -40,8 +40,12 @@ template <typename Integer>
 void add_integer(CLI::App& app, const std::string& flag, int64_t lowest, const std::string& description,
                  Integer& value) {
   add_flag(app, flag, "N", description, [flag, lowest, &value](const std::string& text) {
-    const auto number = parse_integer(text, lowest, std::numeric_limits<Integer>::max());
-    if (!number) reject_flag(flag, text, "a whole number, at least " + std::to_string(lowest));
+    constexpr Integer kHighest = std::numeric_limits<Integer>::max();
+    const auto number = parse_integer(text, lowest, kHighest);
+    if (!number) {
+      reject_flag(flag, text,
+                  "a whole number from " + std::to_string(lowest) + " to " + std::to_string(kHighest));
+    }
     value = static_cast<Integer>(*number);
   });
 }

@@ -344,14 +344,35 @@ class Bench(CommandLineTest):
         self.check_failure(ete(*self.SMALL, "--plot", "/nonexistent/plot.svg"), 1, "/nonexistent/plot.svg")
 
     def test_refusals(self):
-        for flags, mention in [
-            (["--sessions", "1,,2"], "--sessions"),
-            (["--sessions", "0"], "--sessions"),
-            (["--prompt", "5000"], "--prompt: 5000 ids"),
-            (["--depth", "5000"], "--depth"),
-            (["--steps", "none"], "--steps"),
+        lengths = "accepted: at most 4096"
+        for flags, *mentions in [
+            (["--sessions", "1,,2"], "--sessions", "1,,2", "from 1 to 1024"),
+            (["--sessions", "0"], "--sessions", "from 1 to 1024"),
+            (["--sessions", "4,100000"], "--sessions", "4,100000", "from 1 to 1024"),
+            (["--prompt", "5000"], "--prompt: 5000 ids", "accepted: 1 to 4096"),
+            (["--prompt", "99999999999"], "--prompt", "99999999999", "from 1 to 2147483647"),
+            (["--depth", "5000"], "--depth 5000", lengths),
+            (["--depth", "0"], "--depth", "from 1 to 2147483647"),
+            (["--steps", "none"], "--steps", "none", "from 1 to 2147483647"),
+            (["--steps", "2147483647"], "--steps 2147483647", lengths),
+            (["--repeats", "2147483647"], "--repeats 2147483647", lengths),
+            (["--repeats", "2147483648"], "--repeats", "2147483648", "from 1 to 2147483647"),
+            (["--max-sessions", "100000"], "--max-sessions", "100000", "1 to 1024"),
+            (["--max-sessions", "99999999999"], "--max-sessions", "99999999999", "from 1 to"),
+            (["--threads", "100000"], "--threads", "100000", "1 to 1024"),
+            (["--chunk", "100000"], "--chunk", "100000", "1 to 16384"),
+            (["--context", "100000"], "--context", "100000", "1 to 4096"),
+            (["--slots", "100000"], "--slots", "100000", "2 to 1024"),
+            (["--resident-layers", "100000"], "--resident-layers", "100000", "-1 to 4"),
+            (["--link-limit", "1"], "--link-limit", "at least 1M"),
+            (["--host-share", "2"], "--host-share", "from 0 to 1"),
+            (["--prefix-cache", "1M"], "--prefix-cache: 1048576", "accepted: 0, auto"),
         ]:
-            self.check_failure(ete("bench", "--model", LLAMA, *flags), 2, mention)
+            with self.subTest(flags=flags):
+                self.check_failure(ete("bench", "--model", LLAMA, "--device", "cpu", *flags), 2, *mentions)
+        # What the engine calls --max-sessions was given as --sessions.
+        flags = ["--device", "cpu", "--sessions", "1000", "--kv", "device", "--vram-budget", "100M"]
+        self.check_failure(ete("bench", "--model", LLAMA, *flags), 1, "--sessions 1000 (as --max-sessions)")
 
 
 class Inspect(CommandLineTest):
