@@ -58,6 +58,16 @@ void tell_notes(const std::string& plan_json) {
   for (const Json& note : plan.value("notes", Json::array())) warn("ete run", note.get<std::string>());
 }
 
+// Before anything is generated that could not be kept.
+void check_keeps_sessions(const std::string& plan_json, const std::string& path) {
+  const Json plan = Json::parse(plan_json);
+  if (plan.value("prefix_cache_bytes", uint64_t{1}) > 0) return;
+  throw Error(ErrorCode::failed_precondition,
+              "--session " + path +
+                  ": the server caches nothing (--prefix-cache 0, or no memory was left for it), so no "
+                  "conversation can be kept; accepted there: --prefix-cache auto, or a size that fits");
+}
+
 // The request goes on from what the file holds, when there is one.
 void continue_session(v1::Generation::Stub& stub, CallWatcher& watcher, const std::string& path,
                       v1::GenerateRequest& request) {
@@ -129,6 +139,7 @@ int run(const CLI::App& command, const RunOptions& options) {
   try {
     if (!engine_arguments(command).empty()) tell_notes(plan_of(*stub, watcher));
     const bool keep = !options.session.empty();
+    if (keep) check_keeps_sessions(plan_of(*stub, watcher), options.session);
     if (keep) continue_session(*stub, watcher, options.session, request);
     if (options.chat) set_user_turn(*stub, watcher, request, servers.get());
     status = read_stream(*stub, watcher, request, events, generated);

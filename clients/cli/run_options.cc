@@ -3,7 +3,6 @@
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <limits>
 #include <optional>
 #include <stdexcept>
@@ -11,6 +10,7 @@
 
 #include "clients/cli/arguments.h"
 #include "clients/cli/command.h"
+#include "clients/cli/file_input.h"
 #include "clients/cli/input.h"
 #include "clients/options/command_line.h"
 #include "clients/options/engine_flags.h"
@@ -156,18 +156,9 @@ std::string prompt_text(const std::string& prompt) {
 }
 
 std::string grammar_text(const std::string& flag, const std::string& path) {
-  constexpr size_t kMostBytes = size_t{1} << 20;  // the server accepts less
-  std::ifstream file(path, std::ios::binary);
-  std::string text(kMostBytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (!file.is_open() || file.bad())
-    throw Error(ErrorCode::not_found, flag + ": " + path + " cannot be read");
-  text.resize(static_cast<size_t>(file.gcount()));
-  if (text.size() > kMostBytes) {
-    throw Error(ErrorCode::invalid_argument,
-                flag + ": " + path + " has more than 1 MiB, which is not accepted");
-  }
-  require_utf8<std::runtime_error>(flag + ": " + path, text);
+  constexpr uint64_t kMostBytes = uint64_t{1} << 20;  // the server accepts less
+  std::string text = read_file({.flag = flag, .path = path, .most_bytes = kMostBytes, .may_be_pipe = true});
+  require_utf8<std::runtime_error>(flag + " " + path, text);
   return text;
 }
 
@@ -256,6 +247,12 @@ v1::GenerateRequest make_request(const CLI::App& command, const RunOptions& opti
   check_server_flags(command, options);
   if (command.count("--session") != 0 && options.session.empty())
     throw UsageError("--session: \"\" is no path");
+  // Sessions leave a server, and come back into it, through what it caches.
+  if (!options.session.empty() && options.engine.prefix_cache == 0) {
+    throw UsageError(
+        "--session cannot be given with --prefix-cache 0, which leaves nothing to keep; accepted beside it: "
+        "--prefix-cache auto, or a size");
+  }
   const bool has_text = command.count("PROMPT") != 0;
   const bool has_tokens = command.count("--tokens") != 0;
   if (has_text == has_tokens) {

@@ -9,8 +9,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
+#include <vector>
 
+#include "clients/cli/file_input.h"
 #include "clients/cli/server_client.h"
 #include "engine/base/error.h"
 
@@ -89,21 +90,20 @@ void check_session_path(const std::string& path) {
 std::optional<v1::RestoreReply> restore_session(v1::Generation::Stub& stub, grpc::ClientContext& context,
                                                 const std::string& path) {
   if (!std::filesystem::exists(path)) return std::nullopt;
-  std::ifstream file(path, std::ios::binary);
-  if (!file) fail(path, "cannot read", errno);
+  FileReader file({.flag = "--session", .path = path});
   v1::RestoreReply reply;
   const auto writer = stub.Restore(&context, &reply);
   v1::SessionPart part;
-  std::string bytes(kPartBytes, '\0');
-  while (file) {
-    file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-    part.set_data(bytes.data(), static_cast<size_t>(file.gcount()));
-    if (file.gcount() > 0 && !writer->Write(part)) break;  // Finish tells why
-  }
-  if (file.bad()) {
+  std::vector<char> bytes(kPartBytes);
+  try {
+    while (const size_t count = file.read(bytes)) {
+      part.set_data(bytes.data(), count);
+      if (!writer->Write(part)) break;  // Finish tells why
+    }
+  } catch (const Error&) {
     context.TryCancel();
     writer->Finish();
-    fail(path, "cannot read", EIO);
+    throw;
   }
   writer->WritesDone();
   if (const grpc::Status status = writer->Finish(); !status.ok()) throw refused(path, status);

@@ -122,7 +122,8 @@ class Pipe(ChatTest):
         self.refused("/retry\n", "/retry")
         self.refused("/save\n", "/save: expected the path")
         self.refused("/save no/where\n", "no/where", code=1)
-        self.refused("/load nowhere\n", "nowhere", code=1)
+        self.refused("/load nowhere\n", "/load nowhere: cannot be read", code=1)
+        self.refused("/load /dev/zero\n", "/load /dev/zero: ", "a regular file of at most 67108864 bytes (64 MiB)")
         self.refused('"""\nhello\n', 'closing """')
         self.refused(b"fine\n\xff\n", "line 2 of stdin is not UTF-8")
         for text, mention in (

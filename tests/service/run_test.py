@@ -183,7 +183,28 @@ class Session(RunTest):
     def test_without_a_cache(self):
         path = os.path.join(self.tmp, "talk")
         result = self.run_ete(*TINY, "--session", path, "hello", "--max-tokens", "1", "--prefix-cache", "0")
-        self.check_failure(result, 1, "--prefix-cache 0")
+        self.assertEqual(result.stdout, b"")
+        self.check_failure(result, 2, "--session", "--prefix-cache 0", "auto, or a size")
+
+    def test_server_without_a_cache(self):
+        path, control = os.path.join(self.tmp, "talk"), os.path.join(self.tmp, "front")
+        server = subprocess.Popen([ETE, "serve", *TINY, "--listen", f"unix:{control}", "--prefix-cache", "0"],
+                                  stderr=subprocess.DEVNULL, env=self.env)  # fmt: skip
+        self.addCleanup(server.wait)
+        self.addCleanup(server.terminate)
+        plain = ["--address", f"unix:{control}", "hello", "--max-tokens", "1"]
+        end = time.monotonic() + TIMEOUT
+        while self.run_ete(*plain).returncode != 0:
+            self.assertLess(time.monotonic(), end)
+            self.assertIsNone(server.poll())
+            time.sleep(0.1)
+        result = self.run_ete(*plain, "--session", path)
+        error = result.stderr.decode()
+        self.assertEqual((result.returncode, result.stdout), (1, b""), error)
+        self.assertEqual(error.count("\n"), 1, error)
+        for mention in ("--session", path, "--prefix-cache 0", "auto, or a size"):
+            self.assertIn(mention, error)
+        self.assertFalse(os.path.exists(path))
 
 
 class Text(RunTest):
@@ -254,8 +275,17 @@ class Text(RunTest):
         self.assertIn(b"--grammar: rule root is left-recursive", result.stderr)
         result = self.run_ete(*story, "--grammar", str(rules), "--json-schema", str(schema), "Once")
         self.assertEqual(result.returncode, 2)
-        result = self.run_ete(*story, "--grammar", self.tmp + "/none", "Once")
-        self.assertIn(b"cannot be read", result.stderr)
+        self.check_grammar_file(self.tmp + "/none", 1, "cannot be read")
+        self.check_grammar_file(self.tmp, 2, "accepted: a regular file or a pipe")
+        rules.write_bytes(bytes((1 << 20) + 1))
+        self.check_grammar_file(str(rules), 2, "1048577 bytes", "at most 1048576 bytes (1 MiB)")
+
+    def check_grammar_file(self, path, code, *mentions):
+        for flag in ("--grammar", "--json-schema"):
+            result = self.run_ete(*TINY, flag, path, "Once")
+            self.assertEqual((result.returncode, result.stdout), (code, b""))
+            for mention in (f"{flag} {path}: ", *mentions):
+                self.assertIn(mention, result.stderr.decode())
 
     def test_golden_ids_without_a_tokenizer(self):
         prompt = golden("p1.ids")

@@ -60,7 +60,7 @@ class Chat {
   Chat(const ChatHost& host, LineReader& lines, bool interactive, const ChatOptions& options)
       : host_(host), lines_(lines), interactive_(interactive), replies_(host) {
     settings_ = {options.sampling, options.stopping, interactive};
-    if (!options.load.empty()) conversation_ = Conversation::load(options.load);
+    if (!options.load.empty()) conversation_ = Conversation::load("--load", options.load);
     if (!options.system.empty()) conversation_.set_system(options.system);
   }
 
@@ -267,7 +267,7 @@ class Chat {
   void load(const std::string& argument) {
     if (argument.empty())
       throw Error(ErrorCode::invalid_argument, "/load: expected the path of a file to read");
-    conversation_ = Conversation::load(argument);
+    conversation_ = Conversation::load("/load", argument);
     if (interactive_) tell(std::to_string(conversation_.turns().size()) + " turns\n");
   }
 

@@ -4,12 +4,13 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "clients/cli/file_input.h"
 #include "engine/base/error.h"
 
 namespace ete::cli {
@@ -17,27 +18,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr uintmax_t kMostBytes = uintmax_t{64} << 20;
+constexpr uint64_t kMostBytes = uint64_t{64} << 20;
 
-[[noreturn]] void refuse(const std::string& path, const std::string& what) {
-  throw Error(ErrorCode::invalid_argument, path + ": " + what);
+[[noreturn]] void refuse(const std::string& where, const std::string& what) {
+  throw Error(ErrorCode::invalid_argument, where + ": " + what);
 }
 
 [[noreturn]] void fail(const std::string& path, const std::string& what) {
   throw Error(ErrorCode::unavailable, path + ": " + what + ": " + strerror(errno));
-}
-
-Json read_json(const std::string& path) {
-  std::error_code error;
-  const uintmax_t bytes = std::filesystem::file_size(path, error);
-  if (error) throw Error(ErrorCode::not_found, path + ": cannot be read: " + error.message());
-  if (bytes > kMostBytes)
-    refuse(path, std::to_string(bytes) + " bytes are not accepted; expected at most 64 MiB");
-  std::ifstream file(path, std::ios::binary);
-  if (!file) fail(path, "cannot be read");
-  const Json json = Json::parse(file, nullptr, false);
-  if (json.is_discarded()) refuse(path, "not JSON");
-  return json;
 }
 
 std::string text_field(const Json& message, const char* name, const std::string& where) {
@@ -90,15 +78,18 @@ void Conversation::save(const std::string& path) const {
   }
 }
 
-Conversation Conversation::load(const std::string& path) {
-  const Json json = read_json(path);
+Conversation Conversation::load(const std::string& flag, const std::string& path) {
+  const std::string file = flag + " " + path;
+  const Json json =
+      Json::parse(read_file({.flag = flag, .path = path, .most_bytes = kMostBytes}), nullptr, false);
+  if (json.is_discarded()) refuse(file, "not JSON; expected what /save writes");
   if (!json.is_object() || !json.contains("messages") || !json["messages"].is_array()) {
-    refuse(path, "messages: expected a list, as /save writes it");
+    refuse(file, "messages: expected a list, as /save writes it");
   }
   Conversation conversation;
   const Json& messages = json["messages"];
   for (size_t i = 0; i < messages.size(); ++i) {
-    const std::string where = path + ": messages[" + std::to_string(i) + "]";
+    const std::string where = file + ": messages[" + std::to_string(i) + "]";
     const std::string role = text_field(messages[i], "role", where);
     const std::string content = text_field(messages[i], "content", where);
     if (role == "system" && i == 0) {

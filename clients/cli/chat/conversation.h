@@ -28,9 +28,9 @@ class Conversation {
   // {"messages": [{"role", "content"}]}, as OpenAI's API takes them. The file is replaced as a whole. Throws
   // Error naming the file.
   void save(const std::string& path) const;
-  // Throws Error naming the file and the field: it cannot be read, is no such document, or larger than 64
-  // MiB.
-  static Conversation load(const std::string& path);
+  // Throws Error naming what asked for it ("--load"), the file and the field: it cannot be read, is no such
+  // document, or larger than 64 MiB.
+  static Conversation load(const std::string& flag, const std::string& path);
 
  private:
   std::string system_;
