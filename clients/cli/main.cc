@@ -4,11 +4,14 @@
 
 #include <exception>
 #include <iostream>
-#include <new>
 
 #include "clients/cli/command.h"
 #include "clients/options/command_line.h"
+#include "clients/options/failure.h"
 #include "engine/base/error.h"
+#if ETE_SERVICE
+#include "services/common/logging.h"
+#endif
 
 namespace {
 
@@ -29,12 +32,14 @@ int report(const std::string& command, const std::string& message, int code) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  ete::tell_uncaught_exceptions();
   signal(SIGPIPE, SIG_IGN);  // a closed pipe is an error of the write
   CLI::App app{"Text from language models that are bigger than a GPU's memory", "ete"};
   app.set_version_flag("--version", "ete " ETE_VERSION);
   app.require_subcommand(1);
   ete::cli::Action action;
 #if ETE_SERVICE
+  ete::service::take_grpc_log();
   ete::cli::add_run_command(app, action);
   ete::cli::add_chat_command(app, action);
   ete::cli::add_serve_command(app, action);
@@ -60,9 +65,7 @@ int main(int argc, char** argv) {
     return error.exit_code();
   } catch (const ete::Error& error) {
     return report(command, error.what(), error.code() == ete::ErrorCode::invalid_argument ? 2 : 1);
-  } catch (const std::bad_alloc&) {
-    return report(command, "out of memory", 1);
   } catch (const std::exception& error) {
-    return report(command, error.what(), 1);
+    return report(command, ete::failure_text(error, ""), 1);
   }
 }

@@ -1,5 +1,6 @@
 #include "services/common/logging.h"
 
+#include <errno.h>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <grpc/support/log.h>
@@ -9,11 +10,17 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <ctime>
+#include <iostream>
 #include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <system_error>
+#include <thread>
 
+#include "clients/options/command_line.h"
+#include "clients/options/failure.h"
 #include "services/common/safe_text.h"
 
 namespace ete::service {
@@ -72,6 +79,21 @@ std::string json_of(const spdlog::details::log_msg& message) {
   return json_line(json);
 }
 
+// gRPC aborts next. Where it does so because there is no memory for its threads, the process ends as it does
+// when others find that out.
+void tell_grpc_failure(const std::string& message) {
+  std::string reason = "gRPC: " + message;
+  bool lacks_threads = false;
+  try {
+    std::thread([] {}).join();
+  } catch (const std::system_error& error) {
+    lacks_threads = true;
+    reason = failure_text(error, "gRPC started those that it needs (" + message + ")");
+  }
+  std::cerr << error_line(program_invocation_short_name, reason) + "\n" << std::flush;
+  if (lacks_threads) std::_Exit(EXIT_FAILURE);
+}
+
 class LineFormatter final : public spdlog::formatter {
  public:
   explicit LineFormatter(LogFormat format) : format_(format) {}
@@ -107,8 +129,15 @@ void start_logging(const std::string& name, const std::string& level, LogFormat 
   logger->set_formatter(std::make_unique<LineFormatter>(format));
   logger->set_level(spdlog::level::from_str(level == "error" ? "err" : level));
   spdlog::set_default_logger(std::move(logger));
+  take_grpc_log();
+}
+
+void take_grpc_log() {
   gpr_set_log_verbosity(GPR_LOG_SEVERITY_ERROR);
-  gpr_set_log_function([](gpr_log_func_args* args) { spdlog::debug("grpc: {}", args->message); });
+  gpr_set_log_function([](gpr_log_func_args* args) {
+    spdlog::debug("grpc: {}", args->message);
+    if (std::string_view(args->message).starts_with("assertion failed")) tell_grpc_failure(args->message);
+  });
 }
 
 void log_event(spdlog::level::level_enum level, std::string_view message,

@@ -18,6 +18,10 @@ enum class LogFormat { text, json };
 // time (UTC), level, process and message. gRPC's own log goes there at level debug.
 void start_logging(const std::string& name, const std::string& level, LogFormat format = LogFormat::text);
 
+// Part of start_logging, for programs without a log of their own: what gRPC logs is not for users, but why it
+// ends the process is told in one line.
+void take_grpc_log();
+
 // A named value of a message. Never text of a request, never a secret.
 struct LogField {
   std::string_view name;

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "clients/options/command_line.h"
+#include "clients/options/failure.h"
 #include "services/common/logging.h"
 #include "services/common/process.h"
 #include "services/common/stop_signal.h"
@@ -19,6 +20,7 @@
 namespace ete::front {
 
 int run_front(int argc, const char* const* argv) {
+  tell_uncaught_exceptions();
   FrontConfig config;
   if (const auto exit_code = parse_front_config(argc, argv, config)) return *exit_code;
   service::start_logging("ete-front", config.service.log_level, config.service.log_format);
@@ -48,7 +50,7 @@ int run_front(int argc, const char* const* argv) {
     server.shutdown(config.service.drain_grace);
     return 0;
   } catch (const std::exception& error) {
-    std::cerr << error_line("ete-front", error.what()) + "\n";
+    std::cerr << error_line("ete-front", failure_text(error, "starting to serve")) + "\n";
     return 1;
   }
 }

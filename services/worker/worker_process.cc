@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "clients/options/command_line.h"
+#include "clients/options/failure.h"
 #include "services/common/logging.h"
 #include "services/common/process.h"
 #include "services/common/server.h"
@@ -98,7 +99,9 @@ class Events {
 };
 
 void load(const EngineOptions& options, const EngineSource& source, EngineService& service, Events& events) {
+  std::string step;
   const LoadProgress progress = [&](double fraction, const std::string& what) {
+    step = what;
     // The only way to interrupt a load that may take minutes.
     if (events.stopping()) throw Error(ErrorCode::cancelled, "stopped while loading");
     service.report_progress(fraction, what);
@@ -115,7 +118,8 @@ void load(const EngineOptions& options, const EngineSource& source, EngineServic
   } catch (const Error& error) {
     events.load_failed(error);
   } catch (const std::exception& error) {
-    events.load_failed(Error(ErrorCode::internal, error.what()));
+    const std::string doing = "loading " + options.model + " (" + step + ")";
+    events.load_failed(Error(ErrorCode::internal, failure_text(error, doing)));
   }
 }
 
@@ -180,6 +184,7 @@ int load_and_serve(const WorkerConfig& config, const EngineSource& source, Event
 }  // namespace
 
 int run_worker(int argc, const char* const* argv, const EngineSource& source) {
+  tell_uncaught_exceptions();
   WorkerConfig config;
   if (const auto exit_code = parse_worker_config(argc, argv, config)) return *exit_code;
   service::start_logging(kName, config.service.log_level, config.service.log_format);
@@ -191,7 +196,7 @@ int run_worker(int argc, const char* const* argv, const EngineSource& source) {
     }
     return load_and_serve(config, source, events);
   } catch (const std::exception& error) {
-    print_failure(error.what());
+    print_failure(failure_text(error, "starting to serve " + config.engine.model));
     return kFailed;
   }
 }

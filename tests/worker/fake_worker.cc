@@ -1,4 +1,5 @@
 #include <chrono>
+#include <new>
 #include <string>
 #include <thread>
 
@@ -7,7 +8,8 @@
 
 // ete-worker with a FakeEngine. --model says how it behaves: "fail:MESSAGE", "usage:MESSAGE", "slow" (loads
 // until told to stop), "stuck" (loads for a minute, whatever it is told), "fatal" (the device fails soon),
-// anything else works.
+// "memory" (there is none to load it), "memory of a thread" (likewise, where nobody catches it), anything
+// else works.
 namespace {
 
 using namespace ete;
@@ -27,6 +29,8 @@ std::unique_ptr<Engine> load(const EngineOptions& options, const LoadProgress& p
     progress(0.5, "half");
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
+  if (options.model == "memory") throw std::bad_alloc();
+  if (options.model == "memory of a thread") std::thread([] { throw std::bad_alloc(); }).join();
   if (options.model == "stuck") std::this_thread::sleep_for(std::chrono::minutes(1));
   auto engine = std::make_unique<FakeEngine>();
   if (options.model == "fatal") engine->fail_for_good(Error(ErrorCode::internal, "cuda:0 does not answer"));

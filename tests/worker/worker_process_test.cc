@@ -16,6 +16,7 @@ namespace {
 
 using testing::EndsWith;
 using testing::HasSubstr;
+using testing::MatchesRegex;
 
 // A child process of bin/tests/fake_worker, its stderr in a file.
 class Process {
@@ -142,6 +143,32 @@ TEST_F(WorkerProcess, FailedLoadIsOneLine) {
   Process usage(arguments("usage:--kernels: amx does not run here"));
   EXPECT_EQ(usage.wait(), 2);
   EXPECT_EQ(usage.errors(), "ete-worker: --kernels: amx does not run here\n");
+}
+
+TEST_F(WorkerProcess, LackOfMemoryIsOneLine) {
+  Process caught(arguments("memory"));
+  EXPECT_EQ(caught.wait(), 1);
+  EXPECT_THAT(
+      caught.errors(),
+      MatchesRegex("ete-worker: out of memory while loading memory .half.: the process has [0-9]+ MiB "
+                   "[^\n]*\n"));
+  Process uncaught(arguments("memory of a thread"));
+  EXPECT_EQ(uncaught.wait(), 1);
+  EXPECT_THAT(uncaught.errors(),
+              MatchesRegex("fake_worker: out of memory: the process has [0-9]+ MiB [^\n]*\n"));
+}
+
+// Less than gRPC's threads take, let alone a model.
+TEST_F(WorkerProcess, SmallAddressSpaceIsOneLine) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers take terabytes of address space";
+#endif
+  Process worker(
+      {},
+      "ulimit -c 0; ulimit -v 100000; exec \"$0\" --model works --log-level warn --listen unix:" + socket());
+  EXPECT_EQ(worker.wait(), 1);
+  EXPECT_THAT(worker.errors(), MatchesRegex("[a-z_-]+: (out of memory|no thread can be started)[^\n]*: the "
+                                            "process has [0-9]+ MiB of the 97 MiB [^\n]*\n"));
 }
 
 TEST_F(WorkerProcess, FatalErrorOfTheDeviceEndsTheProcess) {
