@@ -175,6 +175,17 @@ void refuse_beside_address(const CLI::App& command) {
   }
 }
 
+void check_session_flag(const CLI::App& command, const RunOptions& options) {
+  if (command.count("--session") == 0) return;
+  if (options.session.empty()) throw UsageError("--session: \"\" is no path");
+  // Sessions leave a server, and come back into it, through what it caches.
+  if (options.engine.prefix_cache == 0) {
+    throw UsageError(
+        "--session cannot be given with --prefix-cache 0, which leaves nothing to keep; accepted beside it: "
+        "--prefix-cache auto, or a size");
+  }
+}
+
 }  // namespace
 
 void add_request_flags(CLI::App& command, v1::Sampling& sampling, v1::Stopping& stopping) {
@@ -245,14 +256,7 @@ void check_server_flags(const CLI::App& command, const GenerationOptions& option
 
 v1::GenerateRequest make_request(const CLI::App& command, const RunOptions& options) {
   check_server_flags(command, options);
-  if (command.count("--session") != 0 && options.session.empty())
-    throw UsageError("--session: \"\" is no path");
-  // Sessions leave a server, and come back into it, through what it caches.
-  if (!options.session.empty() && options.engine.prefix_cache == 0) {
-    throw UsageError(
-        "--session cannot be given with --prefix-cache 0, which leaves nothing to keep; accepted beside it: "
-        "--prefix-cache auto, or a size");
-  }
+  check_session_flag(command, options);
   const bool has_text = command.count("PROMPT") != 0;
   const bool has_tokens = command.count("--tokens") != 0;
   if (has_text == has_tokens) {
