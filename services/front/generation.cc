@@ -80,6 +80,7 @@ void Generation::start() {
 void Generation::open() {
   open_due_ = false;
   opened_ = true;
+  row_due_ = false;
   drafts_.clear();
   if (scorer_) score_from_the_start();
   v1::SessionRequest message;
@@ -124,6 +125,7 @@ bool Generation::ends_with_the_prompt() {
 }
 
 void Generation::handle_score(const v1::StepResult& result) {
+  if (scorer_->scores().empty()) queued_ms_ = result.timings().queued_ms();
   if (!scorer_->take(result)) return score_next();
   tell_prompt();
   scorer_.reset();
@@ -178,6 +180,9 @@ void Generation::handle(const v1::SessionReply& reply) {
     case v1::SessionReply::kStepResult:
       return handle_step(reply.step_result());
     case v1::SessionReply::kFullRow:
+      if (!std::exchange(row_due_, false)) {
+        throw FrontError(FrontErrorCode::internal, "the worker sent a row that was not asked for");
+      }
       ++rows_fetched_;
       return handle_row(reply.full_row().logits());
     case v1::SessionReply::REPLY_NOT_SET:
@@ -215,6 +220,7 @@ void Generation::draw_rows() {
     if (!sampled) {
       v1::SessionRequest fetch;
       fetch.mutable_fetch_row()->set_position(result_.position() + static_cast<int64_t>(row_));
+      row_due_ = true;
       return session_->send(std::move(fetch));
     }
     if (!take(*sampled)) return;

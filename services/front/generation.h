@@ -113,6 +113,7 @@ class Generation {
   EngineSession* session_;
   bool open_due_ = true;  // the session knows nothing yet
   bool opened_ = false;   // by what was sent last
+  bool row_due_ = false;  // a FetchRow was sent
   TokenConstraint constraint_;
   std::vector<int32_t> ids_;  // the prompt's, then those generated
   Sampler sampler_;
