@@ -6,13 +6,13 @@ namespace ete::front {
 namespace {
 
 constexpr auto kNoDeadline = std::chrono::system_clock::time_point::max();
-constexpr size_t kMostWholeBytes = size_t{64} << 20;  // of a response that is not streamed
+// Of a response that is not streamed, and of the prompts that one repeats.
+constexpr size_t kMostHeldBytes = size_t{64} << 20;
 
-// What a token's logprobs take in a response, about.
-size_t logprob_bytes(const v1::Piece& piece) {
+// What logprobs take in a response, about.
+size_t bytes_of(const google::protobuf::RepeatedPtrField<v1::TokenLogprobs>& logprobs) {
   size_t entries = 0;
-  for (const v1::TokenLogprobs& one : piece.logprobs())
-    entries += 1 + static_cast<size_t>(one.top_ids_size());
+  for (const v1::TokenLogprobs& one : logprobs) entries += 1 + static_cast<size_t>(one.top_ids_size());
   return entries * 100;
 }
 
@@ -196,8 +196,19 @@ void CompletionCall::on_reply(int choice, const v1::GenerateReply& reply) {
   }
 }
 
+void CompletionCall::hold(size_t bytes, const char* instead) {
+  held_bytes_ += bytes;
+  if (held_bytes_ <= kMostHeldBytes) return;
+  throw FrontError(FrontErrorCode::resource_exhausted,
+                   "the response exceeds " + std::to_string(kMostHeldBytes) + " bytes: " + instead);
+}
+
 void CompletionCall::on_prompt(int choice, const v1::PromptInfo& prompt) {
   if (!request_.echo_prompt) return;
+  // No reader, however quick, keeps these from coming all at once.
+  hold(
+      request_.prompts[static_cast<size_t>(choice / request_.n)].ByteSizeLong() + bytes_of(prompt.logprobs()),
+      "echo repeats the prompt for each choice; ask for fewer, or for less logprobs");
   if (request_.stream) {
     exchange_->write(reply_->prompt(choice, prompt));
   } else {
@@ -214,12 +225,7 @@ void CompletionCall::on_piece(int choice, const v1::Piece& piece) {
     if (!events.empty()) exchange_->write(events);
     return;
   }
-  outcome_bytes_ += piece.text().size() + logprob_bytes(piece);
-  if (outcome_bytes_ > kMostWholeBytes) {
-    throw FrontError(
-        FrontErrorCode::resource_exhausted,
-        "the response exceeds " + std::to_string(kMostWholeBytes) + " bytes: ask for \"stream\": true");
-  }
+  hold(piece.text().size() + bytes_of(piece.logprobs()), "ask for \"stream\": true");
   outcome.text += piece.text();
   outcome.logprobs.insert(outcome.logprobs.end(), piece.logprobs().begin(), piece.logprobs().end());
 }

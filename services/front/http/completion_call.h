@@ -62,6 +62,8 @@ class CompletionCall final : public HttpExchange::Events,
   void tell_reply(int choice, v1::GenerateReply reply);
   void tell_end(std::optional<FrontError> error);
 
+  // Accounts for a part of the response; refuses what is too large. instead: what may be asked for.
+  void hold(size_t bytes, const char* instead);
   void on_reply(int choice, const v1::GenerateReply& reply);
   void on_prompt(int choice, const v1::PromptInfo& prompt);
   void on_piece(int choice, const v1::Piece& piece);
@@ -82,8 +84,8 @@ class CompletionCall final : public HttpExchange::Events,
   std::unique_ptr<OpenAiReply> reply_;
   std::vector<std::shared_ptr<Choice>> choices_;
   std::vector<ChoiceOutcome> outcomes_;
-  size_t outcome_bytes_ = 0;
-  size_t running_ = 0;  // choices
+  size_t held_bytes_ = 0;  // of the response
+  size_t running_ = 0;     // choices
   TokenUsage usage_;
   std::atomic<bool> behind_{false};  // a choice may have paused because the client is
 };

@@ -1,0 +1,278 @@
+"""What replies have to be, and how they are read back, over real processes: schemas, grammars, tools, thoughts and
+/v1/responses. Standard library only.
+
+Arguments: the paths of ete-front and toy_worker.
+"""
+
+import json
+import sys
+import unittest
+
+from http_case import CHAT, COMPLETION, FRONT, TOY_WORKER, HttpTest
+from http_servers import Servers
+
+# The toy model's strings would never end by themselves.
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "minLength": 2, "maxLength": 5},
+        "kind": {"enum": ["cat", "dog", None]},
+        "ages": {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 40}, "minItems": 1, "maxItems": 2},
+    },
+    "required": ["name", "kind", "ages"],
+}
+
+
+class Formats(HttpTest):
+    def schema_body(self, schema=SCHEMA, **more):
+        form = {"type": "json_schema", "json_schema": {"name": "pet", "strict": True, "schema": schema}}
+        return {**CHAT, "max_tokens": 400, "response_format": form, **more}
+
+    def test_json_of_a_schema_whole_and_streamed(self):
+        for seed in range(10):
+            body = self.schema_body(seed=seed)
+            (choice,) = self.post("/v1/chat/completions", **body)["choices"]
+            self.assertEqual(choice["finish_reason"], "stop", choice)
+            pet = json.loads(choice["message"]["content"])
+            self.assertEqual(list(pet), ["name", "kind", "ages"])
+            self.assertTrue(2 <= len(pet["name"]) <= 5 and 1 <= len(pet["ages"]) <= 2, pet)
+            self.assertTrue(pet["kind"] in SCHEMA["properties"]["kind"]["enum"], pet)
+            self.assertTrue(all(type(age) is int and 0 <= age <= 40 for age in pet["ages"]), pet)
+            events = self.servers.events("/v1/chat/completions", body)
+            text = "".join(event["choices"][0]["delta"].get("content", "") for event in events)
+            self.assertEqual(text, choice["message"]["content"])
+
+    def test_a_text_that_is_cut_short_says_so(self):
+        whole = self.post("/v1/chat/completions", **self.schema_body())["choices"][0]["message"]["content"]
+        (choice,) = self.post("/v1/chat/completions", **self.schema_body(max_tokens=9))["choices"]
+        self.assertEqual((choice["finish_reason"], choice["message"]["content"]), ("length", whole[:9]))
+
+    def test_any_object_and_rules(self):
+        form = {"type": "json_object"}
+        text = self.post("/v1/chat/completions", **CHAT, response_format=form)["choices"][0]["message"]["content"]
+        self.assertEqual(text[0], "{")
+        rules = 'root ::= ("yes" | "no") "!"{2}'
+        choice = self.post("/v1/completions", **COMPLETION, grammar=rules)["choices"][0]
+        self.assertTrue(choice["text"] in ("yes!!", "no!!"), choice)
+        self.assertEqual(choice["finish_reason"], "stop")
+
+    def test_logprobs_are_among_the_allowed(self):
+        body = {**COMPLETION, "grammar": 'root ::= "a" | "b"', "temperature": 0}
+        content = self.post("/v1/completions", **body, logprobs=5)["choices"][0]["logprobs"]
+        self.assertEqual(set(content["top_logprobs"][0]), {"a", "b"})
+
+    def test_allowed_ids_and_samplers(self):
+        some = self.post("/v1/completions", **COMPLETION, allowed_token_ids=[65, 66])["choices"][0]["text"]
+        self.assertEqual((len(some), set(some) | {"A", "B"}), (12, {"A", "B"}))
+        for more in ({"typical_p": 0.5}, {"xtc_probability": 1}, {"dry_multiplier": 1}, {"mirostat_tau": 3},
+                     {"dynamic_temperature_range": 0.5}):  # fmt: skip
+            self.assertEqual(len(self.post("/v1/completions", **COMPLETION, **more)["choices"][0]["text"]), 12)
+
+    def test_refusals(self):
+        path = "/v1/chat/completions"
+        place = "response_format.json_schema.schema"
+        error = self.refused(path, 400, place, **self.schema_body({"type": "string", "pattern": "a"}))
+        self.assertIn("pattern", error["message"])
+        self.refused(path, 400, place, **self.schema_body({"properties": {"a": {"$ref": "#"}}, "required": ["a"]}))
+        self.refused(path, 400, "response_format.type", **CHAT, response_format={"type": "xml"})
+        self.refused("/v1/completions", 400, "grammar", **COMPLETION, grammar="root ::= root")
+        self.refused("/v1/completions", 400, "min_tokens", **COMPLETION, min_tokens=13)
+        self.refused("/v1/completions", 400, "allowed_token_ids[0]", **COMPLETION, allowed_token_ids=[300])
+        self.refused("/v1/completions", 400, "typical_p", **COMPLETION, typical_p=0)
+
+
+class Tools(HttpTest):
+    PARAMETERS = {"type": "object", "properties": {"n": {"$ref": "#/$defs/n"}}, "required": ["n"],
+                  "$defs": {"n": {"type": "integer", "minimum": 5, "maximum": 23}}}  # fmt: skip
+    TOOLS = [{"type": "function", "function": {"name": "count", "description": "d", "parameters": PARAMETERS}},
+             {"type": "function", "function": {"name": "now"}}]  # fmt: skip
+    PATH = "/v1/chat/completions"
+
+    def body(self, **more):
+        return {**CHAT, "max_tokens": 400, "tools": self.TOOLS, **more}
+
+    def check_call(self, call):
+        self.assertEqual((call["type"], call["id"][:5]), ("function", "call_"))
+        arguments = json.loads(call["function"]["arguments"])
+        if call["function"]["name"] == "count":
+            self.assertTrue(list(arguments) == ["n"] and 5 <= arguments["n"] <= 23, arguments)
+        else:
+            self.assertEqual((call["function"]["name"], arguments), ("now", {}))
+
+    def test_a_call_that_has_to_be_made(self):
+        named = {"type": "function", "function": {"name": "count"}}
+        for choice, names in (("required", {"count", "now"}), (named, {"count"})):
+            found = set()
+            for seed in range(12):
+                (reply,) = self.post(self.PATH, **self.body(tool_choice=choice, seed=seed))["choices"]
+                self.assertEqual((reply["finish_reason"], reply["message"]["content"]), ("tool_calls", None), reply)
+                (call,) = reply["message"]["tool_calls"]
+                self.check_call(call)
+                found.add(call["function"]["name"])
+            self.assertEqual(found, names)
+
+    def test_streams_and_calls_of_its_own(self):
+        call = '<tool_call>{\\"name\\": \\"count\\", \\"arguments\\": {\\"n\\": 7}}</tool_call>'
+        body = self.body(grammar=f'root ::= "I count. {call}{call}"')
+        (whole,) = self.post(self.PATH, **body)["choices"]
+        self.assertEqual((whole["finish_reason"], whole["message"]["content"]), ("tool_calls", "I count. "))
+        self.assertEqual(len(whole["message"]["tool_calls"]), 2)
+        events = [event["choices"][0] for event in self.servers.events(self.PATH, body)]
+        self.assertEqual("".join(event["delta"].get("content") or "" for event in events), "I count. ")
+        calls = [call for event in events for call in event["delta"].get("tool_calls", [])]
+        self.assertEqual([call["index"] for call in calls], [0, 1])
+        for one in calls:
+            self.check_call(one)
+        self.assertEqual(events[-1]["finish_reason"], "tool_calls")
+        # Of the ids of calls too, while they are held back.
+        events = list(self.servers.events(self.PATH, {**body, "logprobs": True, "stream_options": {"include_usage": True}}))
+        given = [event["choices"][0]["logprobs"] for event in events if event["choices"]]
+        tokens = sum(len(logprobs["content"]) for logprobs in given if logprobs)
+        self.assertEqual(tokens, events[-1]["usage"]["completion_tokens"])
+        (single,) = self.post(self.PATH, **body, parallel_tool_calls=False)["choices"]
+        self.assertEqual((len(single["message"]["tool_calls"]), single["finish_reason"]), (1, "tool_calls"))
+        (plain,) = self.post(self.PATH, **body, tool_choice="none")["choices"]
+        self.assertIn("<tool_call>", plain["message"]["content"])
+
+    def test_refusals(self):
+        self.refused(self.PATH, 400, "tools[0].function.name", **CHAT, tools=[{"type": "function", "function": {}}])
+        odd = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "minProperties": 2}}}]
+        error = self.refused(self.PATH, 400, "tools", **CHAT, tools=odd, tool_choice="required")
+        self.assertIn("minProperties", error["message"])
+        # Offered only, any schema will do.
+        self.post(self.PATH, **CHAT, tools=odd)
+
+
+class Responses(HttpTest):
+    PATH = "/v1/responses"
+
+    def text_of(self, response):
+        return "".join(part["text"] for item in response["output"] for part in item.get("content", []))
+
+    def test_says_what_a_chat_completion_says(self):
+        chat = self.post("/v1/chat/completions", messages=[{"role": "system", "content": "be brief"}, *CHAT["messages"]],
+                         seed=7, max_tokens=12)  # fmt: skip
+        body = {"input": "hello", "instructions": "be brief", "seed": 7, "max_output_tokens": 12}
+        whole = self.post(self.PATH, **body, metadata={"k": "v"})
+        self.assertEqual(self.text_of(whole), chat["choices"][0]["message"]["content"])
+        self.assertEqual((whole["object"], whole["id"][:5], whole["status"]), ("response", "resp_", "incomplete"))
+        self.assertEqual(whole["incomplete_details"], {"reason": "max_output_tokens"})
+        self.assertEqual((whole["instructions"], whole["metadata"], whole["store"]), ("be brief", {"k": "v"}, False))
+        usage = whole["usage"]
+        self.assertEqual((usage["input_tokens"], usage["output_tokens"]), (chat["usage"]["prompt_tokens"], 12))
+        self.assertEqual(usage["total_tokens"], chat["usage"]["total_tokens"])
+        parts = [{"type": "input_text", "text": "hello"}]
+        items = [{"role": "developer", "content": "be brief"}, {"type": "message", "role": "user", "content": parts}]
+        again = self.post(self.PATH, input=items, seed=7, max_output_tokens=12)
+        self.assertEqual(self.text_of(again), self.text_of(whole))
+
+    def test_events(self):
+        body = {"input": "hello", "seed": 7, "grammar": 'root ::= "abc" [d-f]{5}'}
+        whole = self.post(self.PATH, **body)
+        self.assertEqual((whole["status"], whole["incomplete_details"]), ("completed", None))
+        events = self.servers.typed_events(self.PATH, body)
+        self.assertEqual([event["sequence_number"] for event in events], list(range(len(events))))
+        kinds = [event["type"].removeprefix("response.") for event in events]
+        deltas = kinds.count("output_text.delta")
+        self.assertEqual(deltas, 8)
+        self.assertEqual(
+            kinds,
+            ["created", "in_progress", "output_item.added", "content_part.added", *["output_text.delta"] * deltas,
+             "output_text.done", "content_part.done", "output_item.done", "completed"],
+        )  # fmt: skip
+        text = "".join(event["delta"] for event in events if event["type"] == "response.output_text.delta")
+        self.assertEqual((text, self.text_of(events[-1]["response"])), (self.text_of(whole),) * 2)
+        item = events[-2]["item"]
+        self.assertEqual(events[-1]["response"]["output"], [item])
+        self.assertEqual({event["item_id"] for event in events if "item_id" in event}, {item["id"]})
+        self.assertEqual(events[0]["response"]["status"], "in_progress")
+
+    def test_json_of_a_schema(self):
+        form = {"format": {"type": "json_schema", "name": "pet", "schema": SCHEMA, "strict": True}}
+        value = json.loads(self.text_of(self.post(self.PATH, input="hello", text=form, seed=3)))
+        self.assertEqual(list(value), ["name", "kind", "ages"])
+
+    def test_calls_of_functions(self):
+        tools = [{"type": "function", **tool["function"]} for tool in Tools.TOOLS]
+        body = {"input": "hello", "tools": tools, "tool_choice": {"type": "function", "name": "count"}, "seed": 3}
+        whole = self.post(self.PATH, **body)
+        (call,) = whole["output"]
+        self.assertEqual((call["type"], call["name"], call["status"]), ("function_call", "count", "completed"))
+        self.assertTrue(5 <= json.loads(call["arguments"])["n"] <= 23)
+        self.assertEqual(whole["tools"], tools)
+        events = self.servers.typed_events(self.PATH, body)
+        self.assertEqual(
+            [event["type"].removeprefix("response.") for event in events],
+            ["created", "in_progress", "output_item.added", "function_call_arguments.delta",
+             "function_call_arguments.done", "output_item.done", "completed"],
+        )  # fmt: skip
+        self.assertEqual(events[3]["delta"], call["arguments"])
+        result = {"type": "function_call_output", "call_id": call["call_id"], "output": "7"}
+        answer = self.post(self.PATH, input=[{"role": "user", "content": "hello"}, call, result], max_output_tokens=4)
+        self.assertEqual(len(self.text_of(answer)), 4)
+
+    def test_refusals(self):
+        image = [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]
+        for param, more in (
+            ("input", {}),
+            ("input", {"input": []}),
+            ("input[0].content[0].type", {"input": image}),
+            ("input[1].role", {"input": [{"role": "user", "content": "x"}, {"role": "cook", "content": "x"}]}),
+            ("input[0].role", {"input": [{"role": "cook", "content": "x"}], "instructions": "y"}),
+            ("input[0].type", {"input": [{"type": "file_search_call"}]}),
+            ("input[0].arguments", {"input": [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "["}]}),
+            ("previous_response_id", {"input": "x", "previous_response_id": "resp_1"}),
+            ("background", {"input": "x", "background": True}),
+            ("tools[0].name", {"input": "x", "tools": [{"type": "function", "name": "a b"}]}),
+            ("tools[0].type", {"input": "x", "tools": [{"type": "web_search"}]}),
+            ("text.format.type", {"input": "x", "text": {"format": {"type": "xml"}}}),
+            ("text.format.schema", {"input": "x", "text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": "odd"}}}}),
+            ("max_output_tokens", {"input": "x", "max_output_tokens": -1}),
+            ("truncation", {"input": "x", "truncation": "auto"}),
+            ("n", {"input": "x", "n": 2}),
+            ("messages", {"input": "x", "messages": []}),
+        ):
+            self.refused(self.PATH, 400, param, **more)
+
+
+class Thoughts(unittest.TestCase):
+    def replies(self, template, grammar, **more):
+        servers = Servers(FRONT, TOY_WORKER, template=template)
+        try:
+            body = {**CHAT, "max_tokens": 100, "grammar": grammar, **more}
+            status, whole = servers.post("/v1/chat/completions", body)
+            self.assertEqual(status, 200, whole)
+            deltas = [event["choices"][0]["delta"] for event in servers.events("/v1/chat/completions", body)]
+            message = whole["choices"][0]["message"]
+            asked = {"input": "hello", "seed": 7, "max_output_tokens": body["max_tokens"], "grammar": grammar}
+            status, response = servers.post("/v1/responses", asked)
+            texts = {item["type"]: item["content"][0]["text"] for item in response["output"]}
+            self.assertEqual(texts.get("message", ""), message["content"])
+            self.assertEqual(texts.get("reasoning", ""), message.get("reasoning_content", ""))
+            self.assertEqual(response["usage"]["output_tokens_details"]["reasoning_tokens"], len(texts.get("reasoning", "")))
+            self.assertEqual(servers.typed_events("/v1/responses", asked)[-1]["response"]["output"][0]["content"],
+                             response["output"][0]["content"])  # fmt: skip
+            for name in ("content", "reasoning_content"):
+                self.assertEqual("".join(delta.get(name, "") for delta in deltas), message.get(name, ""))
+            return message
+        finally:
+            servers.close()
+
+    def test_thoughts_are_apart(self):
+        shown = "{{ messages[0].content }}{# </think> #}"
+        message = self.replies(shown, 'root ::= "<think>a b</think>\\n\\nc"')
+        self.assertEqual((message["reasoning_content"], message["content"]), ("a b", "c"))
+
+    def test_a_grammar_holds_behind_thoughts_that_the_prompt_began(self):
+        shown = "{{ messages[0].content }}{# </think> #}<think>\n"
+        message = self.replies(shown, 'root ::= "yes"', max_tokens=20)
+        self.assertEqual((len(message["reasoning_content"]), message["content"]), (20, ""))
+
+    def test_without_thoughts_in_the_template_all_is_content(self):
+        message = self.replies("{{ messages[0].content }}", 'root ::= "<think>a</think>b"')
+        self.assertEqual(message["content"], "<think>a</think>b")
+        self.assertNotIn("reasoning_content", message)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
