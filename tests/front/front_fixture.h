@@ -74,8 +74,9 @@ class FrontFixture : public ::testing::Test {
             .most_requests = most_requests_,
             .token_file = token_file_};
   }
-  void start_front() {
-    front_.emplace(front_options());
+  void start_front() { start_front(front_options()); }
+  void start_front(const FrontServer::Options& options) {
+    front_.emplace(options);
     channel_ = grpc::CreateChannel("unix:" + dir_.file("front"), grpc::InsecureChannelCredentials());
     stub_ = v1::Generation::NewStub(channel_);
   }

@@ -72,14 +72,15 @@ class Tokens(Security):
         front = self.with_tokens()
         for headers in ({}, self.bearer("ete-" + "0" * 64), self.bearer(token[:-1]), self.bearer(""),
                         {"Authorization": token}):  # fmt: skip
-            for method, path in (("POST", "/v1/completions"), ("GET", "/metrics"), ("GET", "/v1/models"), ("GET", "/status"),
-                                 ("GET", "/none")):  # fmt: skip
+            for method, path in (("POST", "/v1/completions"), ("POST", "/v1/chat/completions"), ("POST", "/v1/responses"),
+                                 ("POST", "/tokenize"), ("POST", "/detokenize"), ("GET", "/metrics"), ("GET", "/v1/models"),
+                                 ("GET", "/status"), ("GET", "/none")):  # fmt: skip
                 status, text, answer = front.ask(method, path, {} if method == "POST" else None, headers)
                 self.assertEqual((status, answer["WWW-Authenticate"]), (401, "Bearer"), text)
         self.assertEqual(front.ask("GET", "/health", headers={})[0], 200)
         self.assertEqual(self.complete(front, self.bearer(token))[0], 200)
         metrics = front.ask("GET", "/metrics", headers=self.bearer(token))[1]
-        self.assertIn("ete_calls_refused_total 25", metrics.splitlines())
+        self.assertIn("ete_calls_refused_total 45", metrics.splitlines())
         refused = front.events("refused", reason="no token, or a wrong one")
         self.assertTrue(1 <= len(refused) < 10, refused)
         self.assertTrue(refused[0]["peer"].startswith("127.0.0.1:"))

@@ -12,10 +12,9 @@ using std::chrono::milliseconds;
 
 class HttpServiceTest : public FrontFixture {
  protected:
-  void emplace_front() {
-    FrontServer::Options options = front_options();
+  void start_front_with_http(FrontServer::Options options) {
     options.http = {service::parse_address("127.0.0.1:0"), {}};
-    front_.emplace(options);
+    start_front(options);
   }
   void start_with_http(ToyWorker::Options options) {
     start_unready_with_http(std::move(options));
@@ -23,11 +22,13 @@ class HttpServiceTest : public FrontFixture {
   }
   void start_unready_with_http(ToyWorker::Options options) {
     worker_ = std::make_unique<ToyWorker>(std::move(options));
-    emplace_front();
-    channel_ = grpc::CreateChannel("unix:" + dir_.file("front"), grpc::InsecureChannelCredentials());
-    stub_ = v1::Generation::NewStub(channel_);
+    start_front_with_http(front_options());
   }
   int port() const { return front_->http_address().port; }
+  Json status() {
+    HttpClient client(port());
+    return client.ask("GET /status HTTP/1.1\r\nHost: x\r\n\r\n").json();
+  }
   Json post(const std::string& path, const Json& body, int status = 200) {
     HttpClient client(port());
     const HttpAnswer answer = client.ask(HttpClient::post(path, body.dump()));
@@ -126,8 +127,7 @@ TEST_F(HttpServiceTest, AReaderThatPausesGetsEverything) {
 }
 
 TEST_F(HttpServiceTest, WithoutItsWorkerItSaysSo) {
-  worker_.reset();
-  emplace_front();
+  start_front_with_http(front_options());
   HttpClient client(port());
   const HttpAnswer health = client.ask("GET /health HTTP/1.1\r\n\r\n");
   EXPECT_EQ(health.status, 503);
@@ -139,14 +139,37 @@ TEST_F(HttpServiceTest, StatusSaysServingOnlyWhenRequestsAreServed) {
   ToyWorker::Options options = worker_options();
   options.model_time = milliseconds(500);
   start_unready_with_http(options);
-  const auto state = [&] {
-    HttpClient client(port());
-    return client.ask("GET /status HTTP/1.1\r\nHost: x\r\n\r\n").json()["state"].get<std::string>();
-  };
-  ASSERT_TRUE(eventually([&] { return state() != "away"; }));
-  EXPECT_EQ(state(), "loading");
-  ASSERT_TRUE(eventually([&] { return state() == "serving"; }));
+  ASSERT_TRUE(eventually([&] { return status()["state"] != "away"; }));
+  EXPECT_EQ(status()["state"], "loading");
+  ASSERT_TRUE(eventually([&] { return status()["state"] == "serving"; }));
   EXPECT_TRUE(healthy());
+}
+
+TEST_F(HttpServiceTest, AModelThatOneOfTheWorkersHasYetToTellIsWaitedFor) {
+  ToyWorker::Options small = worker_options(), large = worker_options();
+  small.name = "small";
+  large.name = "large";
+  large.path = dir_.file("large");
+  large.model_time = milliseconds(2000);
+  worker_ = std::make_unique<ToyWorker>(small);
+  const ToyWorker other(large);
+  FrontServer::Options options = front_options();
+  options.workers.workers = parse_workers("unix:" + small.path + ",unix:" + large.path);
+  start_front_with_http(options);
+  const auto states = [&] {
+    const Json all = status();
+    return Json::array({all["state"], all["workers"][0]["state"], all["workers"][1]["state"]});
+  };
+  EXPECT_TRUE(eventually([&] { return states() == Json::array({"serving", "serving", "loading"}); }));
+  EXPECT_EQ(post("/v1/completions", {{"prompt", "x"}, {"model", "small"}})["model"], "small");
+  EXPECT_EQ(post("/v1/completions", {{"prompt", "x"}, {"model", "large"}})["model"], "large");
+  EXPECT_EQ(states(), Json::array({"serving", "serving", "serving"}));
+  v1::GenerateRequest request = request_for("x", 1);
+  request.set_model("large");
+  const Outcome outcome = generate(request);
+  ASSERT_TRUE(outcome.status.ok()) << outcome.status.error_message();
+  EXPECT_EQ(outcome.replies[0].prompt().model(), "large");
+  EXPECT_EQ(post("/v1/completions", {{"prompt", "x"}, {"model", "huge"}}, 404)["error"]["param"], "model");
 }
 
 TEST_F(HttpServiceTest, ShutdownEndsWhatRuns) {
