@@ -44,7 +44,9 @@ TEST(GenerationDrafts, ChangeNothingButTheSteps) {
       const v1::GenerationTimings& timings = guessed.finish.timings();
       EXPECT_EQ(guessed.steps, plain.steps - timings.accepted_draft_tokens());
       EXPECT_LE(timings.accepted_draft_tokens(), timings.drafted_tokens());
-      if (temperature == 0) EXPECT_LT(guessed.steps, drafts == 1 ? 28 : 18);
+      if (temperature == 0) {
+        EXPECT_LT(guessed.steps, drafts == 1 ? 28 : 18);
+      }
     }
   }
 }
