@@ -2,7 +2,8 @@
 set(_source ${CMAKE_CURRENT_LIST_DIR}/..)
 set(_root ${CPACK_TEMPORARY_INSTALL_DIRECTORY})
 foreach(_server worker front)
-  file(COPY ${_source}/deploy/systemd/ete-${_server}.service DESTINATION ${_root}/lib/systemd/system
+  file(COPY ${_source}/deploy/systemd/ete-${_server}.service ${_source}/deploy/systemd/ete-${_server}.socket
+       DESTINATION ${_root}/lib/systemd/system
        NO_SOURCE_PERMISSIONS)
   file(COPY ${_source}/deploy/systemd/${_server}.conf DESTINATION ${_root}/etc/ete NO_SOURCE_PERMISSIONS)
 endforeach()

@@ -18,8 +18,10 @@ EXIT_STATUS = {
     "ete-front": [("0", "ended by SIGTERM or SIGINT"), ("2", "a wrong flag"), ("1", "anything else")],
 }
 FILES = {
-    "ete-worker": ["/etc/ete/worker.conf", "/lib/systemd/system/ete-worker.service"],
-    "ete-front": ["/etc/ete/front.conf", "/lib/systemd/system/ete-front.service"],
+    "ete-worker": ["/etc/ete/worker.conf", "/lib/systemd/system/ete-worker.service",
+                   "/lib/systemd/system/ete-worker.socket"],
+    "ete-front": ["/etc/ete/front.conf", "/lib/systemd/system/ete-front.service",
+                  "/lib/systemd/system/ete-front.socket"],
 }
 
 

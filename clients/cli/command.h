@@ -37,6 +37,7 @@ void add_serve_command(CLI::App& app, Action& action);
 void add_token_command(CLI::App& app, Action& action);
 void add_tokenize_command(CLI::App& app, Action& action);
 void add_logits_command(CLI::App& app, Action& action);
+void add_health_command(CLI::App& app, Action& action);
 void add_inspect_command(CLI::App& app, Action& action);
 void add_bench_command(CLI::App& app, Action& action);
 void add_pack_command(CLI::App& app, Action& action);

@@ -45,6 +45,7 @@ int main(int argc, char** argv) {
   ete::cli::add_serve_command(app, action);
   ete::cli::add_token_command(app, action);
   ete::cli::add_tokenize_command(app, action);
+  ete::cli::add_health_command(app, action);
 #endif
   ete::cli::add_logits_command(app, action);
   ete::cli::add_inspect_command(app, action);

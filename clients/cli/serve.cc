@@ -138,6 +138,10 @@ class Serving {
 
 // Throws UsageError for an address that clients must not have, Error for one that is taken.
 void check_listen(const std::string& flag, const service::Address& listen, bool anywhere) {
+  if (listen.inherited_fd >= 0) {
+    throw UsageError(flag + ": fd:" + std::to_string(listen.inherited_fd) +
+                     " is not accepted: the front is a process of its own; ete-front takes it");
+  }
   if (const auto refused = service::refuse_listen(flag, listen, anywhere)) {
     throw UsageError(*refused);
   }
@@ -169,6 +173,7 @@ void add_serve_command(CLI::App& app, Action& action) {
       ->required(false)
       ->description("unix:/path or host:port where clients connect [127.0.0.1:50051]");
   service::add_http_flags(*command, options->http);
+  command->get_option("--http")->description("serve OpenAI's HTTP API there too: unix:/path or host:port");
   service::add_max_requests_flag(*command, options->max_requests);
   for (const char* own : {"--exit-with-parent", "--control"}) {
     command->remove_option(command->get_option(own));

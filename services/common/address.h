@@ -14,6 +14,8 @@ struct Address {
   std::string path;  // unix_socket
   std::string host;  // tcp, without brackets
   int port = 0;      // tcp; 0: the system chooses, for a listener
+  // Of a listener: the socket that already listens there (inherited_socket.h); -1: none does.
+  int inherited_fd = -1;
 
   // As it was written.
   std::string to_string() const;

@@ -45,6 +45,11 @@ void set_limits(grpc::ServerBuilder& builder, const ListenOptions& options) {
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
 }
 
+[[noreturn]] void cannot_listen(const Address& address) {
+  throw std::runtime_error("cannot listen at " + address.to_string() +
+                           ": the address is in use, not of this machine, or not permitted");
+}
+
 }  // namespace
 
 ListeningServer::ListeningServer(const ListenOptions& options, const std::vector<grpc::Service*>& services)
@@ -53,9 +58,18 @@ ListeningServer::ListeningServer(const ListenOptions& options, const std::vector
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   set_limits(builder, options);
+  const auto credentials = server_credentials(options.tls);
+  const bool inherited = address_.inherited_fd >= 0;
   int port = 0;
-  int control_port = 1;
-  builder.AddListeningPort(address_.grpc_target(), server_credentials(options.tls), &port);
+  int control_port = 0;
+  if (inherited) {
+    using Source = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
+    acceptor_ = std::make_unique<ConnectionAcceptor>(
+        address_.inherited_fd,
+        builder.experimental().AddExternalConnectionAcceptor(Source::FROM_FD, credentials));
+  } else {
+    builder.AddListeningPort(address_.grpc_target(), credentials, &port);
+  }
   if (options.control) {
     builder.AddListeningPort(options.control->grpc_target(), grpc::experimental::LocalServerCredentials(UDS),
                              &control_port);
@@ -64,19 +78,21 @@ ListeningServer::ListeningServer(const ListenOptions& options, const std::vector
   for (grpc::Service* service : services) builder.RegisterService(service);
 
   // gRPC removes whatever socket file it finds, also a live server's.
-  if (address_.kind == Address::Kind::unix_socket) claim_socket_path(address_.path);
+  const bool makes_file = address_.kind == Address::Kind::unix_socket && !inherited;
+  if (makes_file) claim_socket_path(address_.path);
   {
     const PrivateFiles private_files;
     server_ = builder.BuildAndStart();
   }
-  if (server_ == nullptr || port == 0 || control_port == 0) {
-    const Address& refused = control_port == 0 ? *options.control : address_;
-    throw std::runtime_error("cannot listen at " + refused.to_string() +
-                             ": the address is in use, not of this machine, or not permitted");
+  if (server_ == nullptr) {
+    // gRPC stops at the first port that it cannot have.
+    const bool has_first = inherited || port != 0;
+    cannot_listen(has_first && options.control ? *options.control : address_);
   }
-  if (address_.kind == Address::Kind::unix_socket) set_socket_mode(address_.path, options.socket_mode);
+  if (makes_file) set_socket_mode(address_.path, options.socket_mode);
   set_serving(false);
-  if (address_.kind == Address::Kind::tcp) address_.port = port;
+  if (address_.kind == Address::Kind::tcp && !inherited) address_.port = port;
+  if (acceptor_ != nullptr) acceptor_->start();
 }
 
 ListeningServer::~ListeningServer() { shutdown(std::chrono::milliseconds(0)); }
@@ -86,6 +102,7 @@ void ListeningServer::set_serving(bool serving) {
 }
 
 void ListeningServer::shutdown(std::chrono::milliseconds grace) {
+  if (acceptor_ != nullptr) acceptor_->stop();
   // gRPC ends a connection with its last call. A client that writes then (a window update, the answer to a
   // ping) gets an error and loses what it has not read, which may be the status of that call.
   if (grace > kLinger) std::this_thread::sleep_for(kLinger);

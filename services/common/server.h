@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "services/common/address.h"
+#include "services/common/connection_acceptor.h"
 #include "services/common/tls.h"
 
 namespace ete::service {
@@ -20,7 +21,7 @@ struct ListenOptions {
   int max_streams = 1024;            // of one connection at a time; further ones wait at the client
   size_t max_buffer_bytes = 0;       // gRPC's own, of all connections; 0: no bound
   TlsFiles tls = {};                 // without a certificate: no TLS
-  mode_t socket_mode = 0600;         // when `address` is a Unix socket
+  mode_t socket_mode = 0600;         // of a Unix socket that it makes
   std::optional<Address> control = std::nullopt;  // besides; a Unix socket of mode 0600, without TLS
 };
 
@@ -46,6 +47,7 @@ class ListeningServer {
  private:
   Address address_;
   std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<ConnectionAcceptor> acceptor_;  // of an inherited socket; ends before the server
 };
 
 }  // namespace ete::service

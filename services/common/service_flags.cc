@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "clients/options/command_line.h"
+#include "services/common/inherited_socket.h"
 #include "services/common/logging.h"
 
 #include <iostream>
@@ -29,16 +30,16 @@ CLI::Validator not_empty() {
   return CLI::Validator([](const std::string& text) { return text.empty() ? "a file is needed" : ""; }, "");
 }
 
-}  // namespace
-
-CLI::Option* add_address_flag(CLI::App& app, const std::string& flag, const std::string& description,
-                              Address& address) {
+// `address`: an Address, or one that may be absent.
+template <typename Target>
+CLI::Option* add_parsed_address(CLI::App& app, const std::string& flag, const std::string& description,
+                                Address (*parse)(std::string_view), Target& address) {
   return app
       .add_option_function<std::string>(
           flag,
-          [flag, &address](const std::string& text) {
+          [flag, parse, &address](const std::string& text) {
             try {
-              address = parse_address(text);
+              address = parse(text);
             } catch (const std::invalid_argument& error) {
               throw CLI::ValidationError(flag, error.what());
             }
@@ -47,8 +48,18 @@ CLI::Option* add_address_flag(CLI::App& app, const std::string& flag, const std:
       ->type_name("ADDR");
 }
 
+}  // namespace
+
+CLI::Option* add_address_flag(CLI::App& app, const std::string& flag, const std::string& description,
+                              Address& address) {
+  return add_parsed_address(app, flag, description, &parse_address, address);
+}
+
 void add_service_flags(CLI::App& app, ServiceOptions& options) {
-  add_address_flag(app, "--listen", "unix:/path or host:port (port 0: one that is free)", options.listen)
+  add_parsed_address(app, "--listen",
+                     "unix:/path, host:port (port 0: one that is free), or fd:N: a listening socket that "
+                     "whoever starts this left open",
+                     &parse_listen_address, options.listen)
       ->required();
   app.add_option("--log-level", options.log_level, "what is logged to stderr [info]")
       ->check(CLI::IsMember(log_levels()))
@@ -106,7 +117,7 @@ void add_security_flags(CLI::App& app, ServiceOptions& options) {
            }
            options.socket_mode = static_cast<mode_t>(std::stoi(text, nullptr, 8));
          },
-         "of Unix sockets that it listens at [600]")
+         "of Unix sockets that it makes [600]")
       ->type_name("600|660|666");
   app.add_option_function<std::string>(
          "--control",
@@ -156,17 +167,9 @@ std::vector<std::string> security_arguments(const ServiceOptions& options) {
 }
 
 void add_http_flags(CLI::App& app, HttpOptions& options) {
-  CLI::Option* http = app.add_option_function<std::string>(
-      "--http",
-      [&options](const std::string& text) {
-        try {
-          options.listen = parse_address(text);
-        } catch (const std::invalid_argument& error) {
-          throw CLI::ValidationError("--http", error.what());
-        }
-      },
-      "serve OpenAI's HTTP API there too: unix:/path or host:port");
-  http->type_name("ADDR");
+  CLI::Option* http =
+      add_parsed_address(app, "--http", "serve OpenAI's HTTP API there too: unix:/path, host:port or fd:N",
+                         &parse_listen_address, options.listen);
   app.add_option(
          "--http-origin", options.origins,
          "web pages of another machine that may use it, as https://host, or * for all; may be repeated")

@@ -13,11 +13,22 @@
 #include "clients/options/failure.h"
 #include "services/common/logging.h"
 #include "services/common/process.h"
+#include "services/common/service_manager.h"
 #include "services/common/stop_signal.h"
 #include "services/front/config.h"
 #include "services/front/front_server.h"
 
 namespace ete::front {
+namespace {
+
+void wait_for(const std::future<void>& stop, const service::ServiceManager& manager) {
+  const auto interval = manager.watchdog_interval();
+  if (!interval) return stop.wait();
+  do manager.alive();
+  while (stop.wait_for(*interval) == std::future_status::timeout);
+}
+
+}  // namespace
 
 int run_front(int argc, const char* const* argv) {
   tell_uncaught_exceptions();
@@ -28,6 +39,7 @@ int run_front(int argc, const char* const* argv) {
   google::protobuf::SetLogHandler([](google::protobuf::LogLevel /*level*/, const char* /*file*/, int /*line*/,
                                      const std::string& message) { spdlog::debug("protobuf: {}", message); });
   try {
+    const service::ServiceManager manager;
     std::promise<void> stop;
     const service::StopSignal stop_signal([&stop](int /*signal*/) { stop.set_value(); });
     if (config.service.exit_with_parent != 0) {
@@ -45,8 +57,10 @@ int run_front(int argc, const char* const* argv) {
     service::warn_of_clear_tokens(config.service);
     spdlog::info("listening at {}", server.address().to_string());
     if (options.http) spdlog::info("listening for HTTP at {}", server.http_address().to_string());
-    stop.get_future().wait();
+    manager.ready("listening at " + server.address().to_string());
+    wait_for(stop.get_future(), manager);
     spdlog::info("stopping");
+    manager.stopping();
     server.shutdown(config.service.drain_grace);
     return 0;
   } catch (const std::exception& error) {

@@ -15,13 +15,16 @@
 
 #include "clients/options/command_line.h"
 #include "clients/options/failure.h"
+#include "engine/base/formatted.h"
 #include "services/common/logging.h"
 #include "services/common/process.h"
 #include "services/common/server.h"
+#include "services/common/service_manager.h"
 #include "services/common/stop_signal.h"
 #include "services/worker/config.h"
 #include "services/worker/engine_service.h"
 #include "services/worker/status.h"
+#include "services/worker/watchdog.h"
 
 namespace ete::worker {
 namespace {
@@ -98,13 +101,15 @@ class Events {
   std::optional<Error> error_;
 };
 
-void load(const EngineOptions& options, const EngineSource& source, EngineService& service, Events& events) {
+void load(const EngineOptions& options, const EngineSource& source, EngineService& service, Events& events,
+          const service::ServiceManager& manager) {
   std::string step;
   const LoadProgress progress = [&](double fraction, const std::string& what) {
     step = what;
     // The only way to interrupt a load that may take minutes.
     if (events.stopping()) throw Error(ErrorCode::cancelled, "stopped while loading");
     service.report_progress(fraction, what);
+    manager.loading(formatted("loading: %.0f %%, %s", fraction * 100, what.c_str()));
     spdlog::debug("loading: {:.0f} %, {}", fraction * 100, what);
   };
   try {
@@ -125,8 +130,10 @@ void load(const EngineOptions& options, const EngineSource& source, EngineServic
 
 // Returns when the process should stop; does not return when the device has failed for good.
 void wait_while_healthy(Engine& engine, EngineService& service, service::ListeningServer& server,
-                        Events& events) {
+                        Events& events, const service::ServiceManager& manager) {
+  Watchdog watchdog(manager);
   while (!events.wait_for_stop(kHealthCheckInterval)) {
+    watchdog.look_at(engine);
     const std::optional<Error> fatal = engine.fatal_error();
     if (!fatal) continue;
     server.set_serving(false);
@@ -139,12 +146,14 @@ void wait_while_healthy(Engine& engine, EngineService& service, service::Listeni
 }
 
 int serve(const WorkerConfig& config, std::unique_ptr<Engine> engine, EngineService& service,
-          service::ListeningServer& server, Events& events) {
+          service::ListeningServer& server, Events& events, const service::ServiceManager& manager) {
   service.serve(*engine);
   server.set_serving(true);
+  manager.ready("serving " + engine->config().name);
   spdlog::info("serving {} at {}", engine->config().name, server.address().to_string());
-  wait_while_healthy(*engine, service, server, events);
+  wait_while_healthy(*engine, service, server, events, manager);
   spdlog::info("stopping");
+  manager.stopping();
   server.set_serving(false);
   service.drain(config.service.drain_grace);
   server.shutdown(kShutdownGrace);
@@ -152,7 +161,8 @@ int serve(const WorkerConfig& config, std::unique_ptr<Engine> engine, EngineServ
   return 0;
 }
 
-int load_and_serve(const WorkerConfig& config, const EngineSource& source, Events& events) {
+int load_and_serve(const WorkerConfig& config, const EngineSource& source, Events& events,
+                   const service::ServiceManager& manager) {
   service::Access access(config.service.token_file);
   EngineService service(access);
   service::ListeningServer server({.address = config.service.listen,
@@ -166,7 +176,7 @@ int load_and_serve(const WorkerConfig& config, const EngineSource& source, Event
                  server.address().to_string());
   }
   spdlog::info("listening at {}", server.address().to_string());
-  std::thread loader([&] { load(config.engine, source, service, events); });
+  std::thread loader([&] { load(config.engine, source, service, events, manager); });
   events.wait_for_load_or_stop();
   if (!events.wait_for_load(events.stopping() ? config.service.drain_grace : std::chrono::milliseconds(0))) {
     server.shutdown(kShutdownGrace);
@@ -178,7 +188,7 @@ int load_and_serve(const WorkerConfig& config, const EngineSource& source, Event
     print_failure(error->what());
     return error->code() == ErrorCode::invalid_argument ? kUsage : kFailed;
   }
-  return serve(config, events.take_engine(), service, server, events);
+  return serve(config, events.take_engine(), service, server, events, manager);
 }
 
 }  // namespace
@@ -189,12 +199,13 @@ int run_worker(int argc, const char* const* argv, const EngineSource& source) {
   if (const auto exit_code = parse_worker_config(argc, argv, config)) return *exit_code;
   service::start_logging(kName, config.service.log_level, config.service.log_format);
   try {
+    const service::ServiceManager manager;
     Events events;
     const service::StopSignal stop_signal([&events](int signal) { events.stop(signal); });
     if (config.service.exit_with_parent != 0) {
       service::exit_with_parent(static_cast<pid_t>(config.service.exit_with_parent));
     }
-    return load_and_serve(config, source, events);
+    return load_and_serve(config, source, events, manager);
   } catch (const std::exception& error) {
     print_failure(failure_text(error, "starting to serve " + config.engine.model));
     return kFailed;

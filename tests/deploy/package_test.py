@@ -42,7 +42,7 @@ class PackageTest(unittest.TestCase):
         wanted += [f"usr/share/bash-completion/completions/{program}" for program in PROGRAMS]
         wanted += [f"usr/share/fish/vendor_completions.d/{program}.fish" for program in PROGRAMS]
         wanted += ["usr/share/zsh/vendor-completions/_ete", "usr/share/doc/edge-transformer-engine/copyright"]
-        wanted += [f"lib/systemd/system/{unit.name}" for unit in (DEPLOY / "systemd").glob("*.service")]
+        wanted += [f"lib/systemd/system/{unit.name}" for unit in (DEPLOY / "systemd").glob("ete-*.*")]
         wanted += [f"etc/ete/{server}.conf" for server in ("worker", "front")]
         for name in wanted:
             self.assertTrue((self.root / name).is_file(), name)
@@ -50,7 +50,7 @@ class PackageTest(unittest.TestCase):
         self.assertEqual(sorted(conffiles), sorted(f"/{name}" for name in wanted if name.startswith("etc/")))
 
     def test_the_units_name_files_of_the_package(self):
-        for unit in (self.root / "lib/systemd/system").iterdir():
+        for unit in (self.root / "lib/systemd/system").glob("*.service"):
             text = unit.read_text()
             for path in re.findall(r"^(?:ExecStart|EnvironmentFile)=(/\S+)", text, re.M):
                 self.assertTrue((self.root / path[1:]).is_file(), path)

@@ -46,7 +46,7 @@ class UnitsTest(unittest.TestCase):
 
     def test_systemd_understands_them(self):
         copies = []
-        for source in sorted(UNITS.glob("*.service")):
+        for source in sorted(UNITS.glob("ete-*.*")):
             # The programs are where they were built, not yet where they will be.
             text = source.read_text().replace("/usr/bin/", f"{BIN}/")
             copies.append(self.copies / source.name)
@@ -73,9 +73,16 @@ class UnitsTest(unittest.TestCase):
     def test_they_fit_each_other(self):
         worker, front = unit("ete-worker.service"), unit("ete-front.service")
         self.assertEqual(worker["Service"]["User"], front["Service"]["User"])
-        address = re.search(r"--worker (\S+)", front["Service"]["ExecStart"]).group(1)
-        self.assertIn(f"--listen {address} ", worker["Service"]["ExecStart"])
-        self.assertEqual(Path(address.removeprefix("unix:")).parent, Path("/run", worker["Service"]["RuntimeDirectory"]))
+        self.assertIn("--workers ${WORKERS} ", front["Service"]["ExecStart"])
+        address = re.search(r"^WORKERS=(.*)$", (UNITS / "front.conf").read_text(), re.M).group(1)
+        self.assertEqual(address, f"unix:{unit('ete-worker.socket')['Socket']['ListenStream']}")
+        self.assertEqual(unit("ete-worker.socket")["Socket"]["SocketUser"], worker["Service"]["User"])
+
+    def test_the_sockets_are_those_that_the_services_take(self):
+        for name in SERVICES:
+            sockets = (UNITS / name.replace(".service", ".socket")).read_text().count("ListenStream=")
+            taken = re.findall(r"fd:(\d+)", unit(name)["Service"]["ExecStart"])
+            self.assertEqual(taken, [str(3 + index) for index in range(sockets)], name)
 
 
 if __name__ == "__main__":

@@ -80,7 +80,8 @@ class HttpServer::Impl {
     work_.reset();
     io_.stop();
     for (std::thread& thread : threads_) thread.join();
-    if (address_.kind == service::Address::Kind::unix_socket) unlink(address_.path.c_str());
+    const bool made_file = address_.kind == service::Address::Kind::unix_socket && address_.inherited_fd < 0;
+    if (made_file) unlink(address_.path.c_str());
   }
 
   const service::Address& address() const { return address_; }
@@ -111,6 +112,7 @@ class HttpServer::Impl {
 
  private:
   void listen() {
+    if (address_.inherited_fd >= 0) return adopt();
     const bool is_unix = address_.kind == service::Address::Kind::unix_socket;
     if (is_unix) service::claim_socket_path(address_.path);
     const auto endpoint = endpoint_of(io_, address_);
@@ -129,6 +131,16 @@ class HttpServer::Impl {
     std::copy_n(static_cast<const char*>(static_cast<const void*>(local.data())), local.size(),
                 static_cast<char*>(static_cast<void*>(bound.data())));
     address_.port = bound.port();
+  }
+
+  // Accepts from a socket that listens already, and owns it.
+  void adopt() {
+    const bool is_unix = address_.kind == service::Address::Kind::unix_socket;
+    const bool is_v6 = address_.host.find(':') != std::string::npos;
+    const int family = is_unix ? AF_UNIX : is_v6 ? AF_INET6 : AF_INET;
+    error_code error;
+    acceptor_.assign(asio::generic::stream_protocol(family, 0), address_.inherited_fd, error);
+    if (error) cannot_listen(address_, error.message());
   }
 
   // On the acceptor's strand, but for the first.
