@@ -30,10 +30,11 @@ class Processes:
         self.root = pathlib.Path(self.directory.name)
         self.running = {}
 
-    def start(self, name, command):
-        """What it prints goes to a file of that name."""
+    def start(self, name, command, sockets=()):
+        """What it prints goes to a file of that name. It inherits the sockets."""
         log = open(self.root / f"{name}.log", "a")
-        self.running[name] = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log)
+        self.running[name] = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log,
+                                              pass_fds=[one.fileno() for one in sockets])  # fmt: skip
         log.close()
         return self.running[name]
 
@@ -58,14 +59,16 @@ class Processes:
 class Front:
     """ete-front with HTTP beside workers that the test starts."""
 
-    def __init__(self, processes, front, workers, *flags):
+    def __init__(self, processes, front, workers, *flags, sockets=()):
+        """sockets: two that listen, for gRPC and for HTTP, which it inherits; none: it makes its own."""
         self.processes = processes
-        self.port = free_port()
-        self.listen = f"127.0.0.1:{free_port()}"
+        grpc_port, self.port = [one.getsockname()[1] for one in sockets] or (free_port(), free_port())
+        self.listen = f"127.0.0.1:{grpc_port}"
+        at = [f"fd:{one.fileno()}" for one in sockets] or [self.listen, f"127.0.0.1:{self.port}"]
         self.tls = None  # an ssl.SSLContext of the client
         self.headers = {}
-        processes.start("front", [front, f"--workers={','.join(workers)}", f"--listen={self.listen}",
-                                  f"--http=127.0.0.1:{self.port}", "--log-format=json", "--drain-grace=1", *flags])  # fmt: skip
+        processes.start("front", [front, f"--workers={','.join(workers)}", f"--listen={at[0]}", f"--http={at[1]}",
+                                  "--log-format=json", "--drain-grace=1", *flags], sockets)  # fmt: skip
 
     def connection(self, timeout=60):
         if self.tls is None:

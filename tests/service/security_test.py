@@ -65,6 +65,11 @@ class Security(unittest.TestCase):
                               capture_output=True, text=True, timeout=60)  # fmt: skip
         return done.returncode, done.stdout + done.stderr
 
+    def health(self, front, *flags):
+        """ete health: (exit code, what it printed)."""
+        done = subprocess.run([ETE, "health", "--address", front.listen, *flags], capture_output=True, text=True, timeout=60)
+        return done.returncode, done.stdout
+
 
 class Tokens(Security):
     def test_only_those_who_have_one_are_let_in(self):
@@ -246,6 +251,30 @@ class Certificates(Security):
         self.assertEqual((done.returncode, len(done.stdout), done.stderr), (0, 5, ""))
         self.assertEqual(self.run_client(front)[0], 1)
         self.assertEqual(self.run_client(front, "--tls-ca", str(self.root / "another-ca.pem"))[0], 1)
+        self.assertEqual(self.health(front, "--tls-ca", self.authority.file), (0, "SERVING\n"))
+        self.assertEqual(self.health(front), (1, ""))
+
+    def test_on_inherited_sockets(self):
+        token = self.token("ada")
+        sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+        for one in sockets:
+            self.addCleanup(one.close)
+        front = Front(self.processes, FRONT, [self.toy()], *self.flags(), f"--token-file={self.root}/tokens", sockets=sockets)
+        front.tls = self.authority.context()
+        front.wait_until_healthy()
+        self.assertEqual(self.complete(front)[0], 401)
+        self.assertEqual(self.complete(front, self.bearer(token))[0], 200)
+        trust, show = ["--tls-ca", self.authority.file], ["--token", self.secret(token)]
+        code, said = self.run_client(front, *trust)
+        self.assertEqual(code, 1)
+        self.assertIn("UNAUTHENTICATED", said)
+        self.assertEqual(self.run_client(front, *show)[0], 1)
+        code, said = self.run_client(front, *trust, *show)
+        self.assertEqual((code, len(said)), (0, 5), said)
+        for flags in (trust, trust + show):
+            self.assertEqual(self.health(front, *flags), (0, "SERVING\n"))
+        self.assertEqual(self.health(front, *show), (1, ""))
+        self.assertTrue(self.refused_by(front, None))
 
     def test_mutual_tls(self):
         another = Authority(self.root, "another")
@@ -259,6 +288,8 @@ class Certificates(Security):
         self.assertTrue(any(event["reason"].startswith("TLS: ") for event in front.events("refused")))
         show = lambda pair: ["--tls-ca", self.authority.file, "--tls-cert", pair[0], "--tls-key", pair[1]]
         self.assertEqual(self.run_client(front, *show(ours))[0], 0)
+        self.assertEqual(self.health(front, *show(ours)), (0, "SERVING\n"))
+        self.assertEqual(self.health(front, *show(others)), (1, ""))
         self.assertEqual(self.run_client(front, "--tls-ca", self.authority.file)[0], 1)
         self.assertEqual(self.run_client(front, *show(others))[0], 1)
 
@@ -353,6 +384,25 @@ class Sockets(Security):
         (self.root / "front.log").unlink()
         self.front_at_sockets("--socket-mode=660")
         self.assertEqual([self.mode(self.root / name) for name in ("grpc", "http", "control")], [0o660, 0o660, 0o600])
+
+    def test_one_that_is_inherited_stays_as_it_is(self):
+        path = self.root / "grpc"
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(path))
+            path.chmod(0o640)
+            listener.listen()
+            self.processes.start("front", [FRONT, f"--worker={self.toy()}", f"--listen=fd:{listener.fileno()}"], [listener])
+            self.assertTrue(eventually(lambda: f"listening at unix:{path}" in self.processes.log("front")))
+            self.assertEqual(self.mode(path), 0o640)
+            self.assertEqual(self.processes.end("front"), 0)
+            self.assertTrue(path.is_socket())
+
+    def test_addresses_that_others_reach_when_they_are_inherited(self):
+        with socket.create_server(("0.0.0.0", 0)) as listener:
+            refused = subprocess.run([FRONT, "--worker=unix:/none", f"--listen=fd:{listener.fileno()}"],
+                                     capture_output=True, text=True, timeout=30, pass_fds=[listener.fileno()])  # fmt: skip
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn("--token-file", refused.stderr)
 
     @unittest.skipUnless(os.geteuid() == 0, "needs root, to be another user")
     def test_other_users_are_kept_out(self):
