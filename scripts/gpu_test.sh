@@ -63,9 +63,12 @@ begin() {
   "$@" &
 }
 
+# These see how fast things are, so nothing runs beside them.
+run_tests none wait_mutants_test '*cuda*'
+run_tests none host_share_test '*cuda*'
+
 for program in bit_identity_test matmul_test device_test attention_test delta_net_test row_ops_test reduce_logits_test \
-  golden_test recorded_launches_test hybrid_test story_test engine_test prefix_reuse_test host_share_test \
-  wait_mutants_test; do
+  golden_test recorded_launches_test hybrid_test story_test engine_test prefix_reuse_test; do
   begin run_tests none "$program" '*cuda*'
 done
 

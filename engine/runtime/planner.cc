@@ -16,7 +16,8 @@ namespace ete {
 namespace {
 
 constexpr int kSlotChoices[] = {4, 3, 2};
-constexpr int64_t kChunkChoices[] = {512, 256, 128, 64};
+constexpr int64_t kChunkChoices[] = {2048, 1024, 512, 256, 128, 64};
+constexpr int64_t kUsualChunk = kKvTile;
 constexpr size_t kLogitsTarget = size_t{16} << 20;  // bytes of logits at a time
 constexpr int64_t kMinHeadRows = 16;
 constexpr int64_t kMaxHeadRows = 64;
@@ -30,6 +31,7 @@ class Planner {
   PlannedEngine plan() {
     choose_rows();
     measure();
+    choose_chunk();
     place_vocabulary();
     place_kv();
     place_states();
@@ -73,12 +75,35 @@ class Planner {
     p.decode_rows = std::max<int64_t>(kMaxDrafts + 1, options_.raw.max_sessions);
     const auto row = static_cast<size_t>(c.vocab_size) * sizeof(float);
     p.head_rows = std::clamp(static_cast<int64_t>(kLogitsTarget / row), kMinHeadRows, kMaxHeadRows);
-    p.chunk = options_.chunk.value_or(kChunkChoices[0]);
-    if (options_.chunk) return note_chunk();
-    for (const int64_t chunk : kChunkChoices) {
-      p.chunk = chunk;
-      if (activation_bytes(chunk) <= budget() / 4) break;
+  }
+
+  // `auto`: the more rows, the more often a layer that crossed the link is used.
+  void choose_chunk() {
+    Placement& p = result_.placement;
+    if (options_.chunk) {
+      p.chunk = *options_.chunk;
+      return note_chunk();
     }
+    for (const int64_t chunk : kChunkChoices) {
+      if (chunk > kUsualChunk && !large_chunks_pay()) continue;
+      p.chunk = chunk;
+      if (activation_bytes(chunk) <= budget() / (chunk > kUsualChunk ? 8 : 4) && leaves_room()) return;
+    }
+  }
+
+  // Not where activations pass through caches, nor where states would be kept more rarely than every page.
+  bool large_chunks_pay() const {
+    return owns_memory() && (memory_.states_all == 0 || options_.raw.prefix_cache == 0);
+  }
+
+  // For the least that everything else takes.
+  bool leaves_room() const {
+    if (!has_budget()) return true;
+    const uint64_t kv = options_.kv == PlacementChoice::device ? memory_.kv_all
+                        : options_.kv == PlacementChoice::host ? tiles_bytes()
+                                                               : std::min(memory_.kv_all, tiles_bytes());
+    const uint64_t states = std::min(memory_.states_all, state_window_bytes());
+    return activation_bytes(result_.placement.chunk) + kv + states + least_for_layers() <= budget();
   }
 
   size_t workspace_bytes(int64_t chunk) const {

@@ -7,7 +7,7 @@ namespace ete {
 
 namespace {
 
-constexpr size_t kHalfBytes = size_t{8} << 20;
+constexpr size_t kHalfBytes = size_t{4} << 20;  // a copy; more would not be faster
 constexpr int64_t kLeastPages = 2;
 constexpr int64_t kMostPages = 64;
 

@@ -39,7 +39,7 @@ TEST(HostShare, IsNoneWhereItDoesNotPay) {
   EXPECT_EQ(chosen(rates(50e9, 100e9, 100e9, 10e-3)), 0);
 }
 
-// Without a share a pass takes 160 ms over the link; of many rows, host threads do 19 % in 0.6 of that.
+// Without a share a pass takes 160 ms over the link; of many rows, host threads do 15 % in 0.48 of that.
 TEST(HostShare, IsNoMoreThanManyRowsAllow) {
   EXPECT_DOUBLE_EQ(chosen(rates(50e9, 100e9, 16e9)), 0.15);
   EXPECT_EQ(chosen(rates(50e9, 100e9, 1e9)), 0);
@@ -71,7 +71,7 @@ TEST_P(MeasuredHostShare, IsInThePlanAndInThePass) {
   slow.host_share = -1;
   const auto engine = load(slow);
   const Plan& plan = engine->plan();
-  EXPECT_GT(plan.host_share, 0);  // how much depends on what else the machine does
+  EXPECT_GE(plan.host_share, 0.5);
   EXPECT_GT(plan.host_bytes_per_pass, 0u);
   EXPECT_THAT(plan.notes, Contains(testing::ContainsRegex("--host-share auto: [01].*the link brings")));
   EngineOptions given = slow;
