@@ -145,9 +145,21 @@ float f32_value(std::string_view name, bool norms_are_zero, Random& random) {
   return name.ends_with(".bias") || norms_are_zero ? 0.0f : 1.0f;
 }
 
-void fill_tensor(const SourceTensor& tensor, std::span<std::byte> data, bool norms_are_zero) {
+// What a layer adds to the residual stream is small beside it, as GPT-2's initialisation has it (Radford et
+// al. 2019, 2.3): else each layer would amplify what the one before rounded.
+double deviation_of(const SourceTensor& tensor, const ModelConfig& config) {
+  const std::string_view name = tensor.name;
+  const double usual = 1 / std::sqrt(static_cast<double>(tensor.shape.back()));
+  const bool joins = name.ends_with(".o_proj.weight") || name.ends_with(".out_proj.weight") ||
+                     name.ends_with(".down_proj.weight");
+  if (joins) return usual / std::sqrt(2.0 * static_cast<double>(config.num_hidden_layers));
+  return name.ends_with("embed_tokens.weight") && !config.tie_word_embeddings ? 1 : usual;
+}
+
+void fill_tensor(const SourceTensor& tensor, std::span<std::byte> data, const ModelConfig& config) {
   Random random(seed_of(tensor.name));
-  const double deviation = 1 / std::sqrt(static_cast<double>(tensor.shape.back()));
+  const double deviation = deviation_of(tensor, config);
+  const bool norms_are_zero = config.family == Family::qwen3_5;
   switch (tensor.type) {
     case SourceType::f32:
       for (size_t i = 0; i < data.size(); i += 4) {
@@ -169,8 +181,7 @@ void fill_tensor(const SourceTensor& tensor, std::span<std::byte> data, bool nor
 // Address space for all tensors, filled tensor by tensor as they are looked up.
 class RandomTensors : public TensorSource {
  public:
-  RandomTensors(const ModelConfig& config, SourceType matrix_type)
-      : norms_are_zero_(config.family == Family::qwen3_5) {
+  RandomTensors(const ModelConfig& config, SourceType matrix_type) : config_(config) {
     for (ExpectedTensor& expected : expected_tensors(config)) add(std::move(expected), matrix_type);
     void* address =
         ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -193,8 +204,7 @@ class RandomTensors : public TensorSource {
     if (found == by_name_.end()) return nullptr;
     Entry& entry = *found->second;
     const std::lock_guard lock(entry.mutex);
-    if (!entry.filled)
-      fill_tensor(entry.tensor, {base_ + entry.offset, entry.tensor.data_bytes}, norms_are_zero_);
+    if (!entry.filled) fill_tensor(entry.tensor, {base_ + entry.offset, entry.tensor.data_bytes}, config_);
     entry.filled = true;
     return &entry.tensor;
   }
@@ -245,7 +255,7 @@ class RandomTensors : public TensorSource {
   std::unordered_map<std::string_view, Entry*> by_name_;
   std::byte* base_ = nullptr;
   size_t size_ = 0;
-  bool norms_are_zero_;
+  const ModelConfig config_;
 };
 
 ModelConfig config_of(const Shape& shape) {
