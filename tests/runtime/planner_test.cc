@@ -243,6 +243,46 @@ TEST(PlannerOfOwnMemory, WhatDoesNotFitStaysOnTheHost) {
   EXPECT_LE(streamed.peak_device_bytes, own.vram_budget);
 }
 
+// More rows for each layer that crosses the link, as far as an eighth of the budget; and fewer of them before
+// a budget is refused.
+TEST(PlannerOfOwnMemory, ChunksAreAsLongAsTheBudgetAllows) {
+  EngineOptions own = with_residency(detached(), 0, 2);
+  own.kv = "host";
+  own.chunk = 2048;
+  const Plan longest = prepare(own).planned.plan;
+  own.chunk = 64;
+  const Plan shortest = prepare(own).planned.plan;
+  own.chunk = -1;
+  own.vram_budget = 8 * longest.activation_bytes + longest.peak_device_bytes;
+  EXPECT_EQ(prepare(own).planned.plan.chunk, 2048);
+  own.vram_budget = 8 * longest.activation_bytes - 1024;
+  EXPECT_EQ(prepare(own).planned.plan.chunk, 1024);
+  own.vram_budget = shortest.peak_device_bytes;
+  EXPECT_EQ(prepare(own).planned.plan.chunk, 64);
+  own.vram_budget = shortest.peak_device_bytes - 1024;
+  EXPECT_THROW(prepare(own), Error);
+}
+
+// States are kept where passes end, for turns that follow.
+TEST(PlannerOfOwnMemory, ChunksEndAtPagesWhereStatesAreCached) {
+  EngineOptions own = with_residency(exact_options("qwen3_5", "detached"), 0, 2);
+  own.prefix_cache = -1;
+  EXPECT_EQ(prepare(own).planned.plan.chunk, 512);
+  own.prefix_cache = 0;
+  EXPECT_EQ(prepare(own).planned.plan.chunk, 2048);
+}
+
+TEST(PlannerOfOwnMemory, KvOnTheHostTakesTheSameOfTheDeviceAtAnyContext) {
+  EngineOptions own = with_residency(detached(), 0, 2);
+  own.model = "random:qwen3-0.6b:w8";
+  own.kv = "host";
+  own.max_sessions = 1;
+  own.context = 1024;
+  const Plan few = prepare(own).planned.plan;
+  own.context = 32768;
+  EXPECT_EQ(prepare(own).planned.plan.peak_device_bytes, few.peak_device_bytes);
+}
+
 // A part of the numeric path, so the plan says it beside the kernels; slots hold whole layers, since rows of
 // prompts take the host's rows from there.
 TEST(PlannerOfOwnMemory, HostShareIsPrinted) {
