@@ -17,11 +17,24 @@ crashes=$PWD/build/fuzz/crashes
 mkdir -p "$crashes"
 found=$(mktemp -d)
 trap 'rm -rf "$found"' EXIT
-for target in "${targets[@]}"; do
-  echo "fuzzing $target for $seconds s"
+fuzz() {
+  local target=$1
   mkdir -p "$found/$target"
-  "build/fuzz/bin/fuzz/$target" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=3000 -print_final_stats=1 \
-    -artifact_prefix="$crashes/$target-" "$found/$target" "tests/fuzz/corpus/$target" >"$found/$target.log" 2>&1 ||
-    { tail -50 "$found/$target.log"; echo "fuzz.sh: $target failed; its input is in $crashes" >&2; exit 1; }
-  grep -E "stat::number_of_executed_units" "$found/$target.log" || true
+  if "build/fuzz/bin/fuzz/$target" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=3000 -print_final_stats=1 \
+    -artifact_prefix="$crashes/$target-" "$found/$target" "tests/fuzz/corpus/$target" >"$found/$target.log" 2>&1; then
+    echo "fuzzed $target for $seconds s: $(grep -E "stat::number_of_executed_units" "$found/$target.log" || true)"
+    return
+  fi
+  tail -50 "$found/$target.log"
+  echo "fuzz.sh: $target failed; its input is in $crashes" >&2
+  return 1
+}
+
+# As many at a time as there are cores.
+failed=0
+for target in "${targets[@]}"; do
+  while (($(jobs -rp | wc -l) >= $(nproc))); do wait -n || failed=1; done
+  fuzz "$target" &
 done
+while (($(jobs -p | wc -l) > 0)); do wait -n || failed=1; done
+exit "$failed"
