@@ -19,12 +19,13 @@ from deployed import BIN, ROOT, check_arguments
 
 DOCS = ROOT / "docs"
 STORY = ROOT / "models" / "story-8m"
-PAGES = ["quick-start.md", "four-gigabyte-card.md", "deploy.md"]
+PAGES = ["quick-start.md", "four-gigabyte-card.md", "deploy.md", "many-machines.md"]
 DOCKERFILE = (ROOT / "deploy" / "docker" / "Dockerfile").read_text()
 
 
 def blocks(page):
-    return re.findall(r"^```\n(.*?)^```", (DOCS / page).read_text(), re.M | re.S)
+    found = re.findall(r"^```(\w*)\n(.*?)^```", (DOCS / page).read_text(), re.M | re.S)
+    return [text for language, text in found if not language]
 
 
 def commands(page):
@@ -118,6 +119,23 @@ class Commands(unittest.TestCase):
             port = words[words.index("--publish") + 1].split(":")[-1]
             self.assertRegex(DOCKERFILE, rf"(?m)^EXPOSE .*\b{port}\b")
 
+    def check_kubectl(self, words):
+        """Secrets and what is copied: kubernetes_test.py."""
+        folder = ROOT / "deploy" / "kubernetes"
+        manifests = [one for file in (folder / "model.yaml", *(folder / "base").glob("*.yaml"))
+                     for one in yaml.safe_load_all(file.read_text())]
+        names = {f"{one['kind'].lower()}/{one['metadata']['name']}" for one in manifests if "metadata" in one}
+        kustomization = yaml.safe_load((folder / "base" / "kustomization.yaml").read_text())
+        for word, following in zip(words, words[1:]):
+            if word in ("namespace", "--namespace"):
+                self.assertEqual(following, kustomization["namespace"])
+        for word in words[1:]:
+            if word.startswith("deploy/"):
+                path = ROOT / word
+                self.assertTrue((path / "kustomization.yaml").exists() if path.is_dir() else path.exists(), word)
+            elif re.fullmatch(r"[a-z]+/[a-z-]+", word):
+                self.assertIn(word, names)
+
     def check_build(self, words):
         presets = json.loads((ROOT / "CMakePresets.json").read_text())
         kind = "buildPresets" if "--build" in words else "configurePresets"
@@ -136,10 +154,10 @@ class Commands(unittest.TestCase):
             self.assertTrue(words[-1].endswith(f"/edge-transformer-engine_{version}_amd64.deb"), words)
 
     def test_every_command_is_right(self):
-        checks = {"docker": self.check_docker, "cmake": self.check_build,
+        checks = {"docker": self.check_docker, "kubectl": self.check_kubectl, "cmake": self.check_build,
                   "cpack": self.check_build, "sudo": self.check_system}
         run_below = ("source <(scripts/completions.py", "scripts/man_pages.py", "man build/man/", "curl ",
-                     "scripts/quickstart.sh")
+                     "scripts/quickstart.sh", "deploy/kubernetes/certificates.sh certificates")
         for page in PAGES:
             for command in commands(page):
                 with self.subTest(command, page=page):
