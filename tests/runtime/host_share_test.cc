@@ -28,7 +28,7 @@ double chosen(const HostShareRates& rates, bool shares_host_memory = false) {
 }
 
 TEST(HostShare, LinkAndHostTakeEquallyLong) {
-  EXPECT_DOUBLE_EQ(chosen(rates(10e9, 10e9, 10e9)), 0.5);
+  EXPECT_DOUBLE_EQ(chosen(rates(10e9, 10e9, 20e9)), 0.5);
   EXPECT_DOUBLE_EQ(chosen(rates(50e9, 100e9, 100e9)), 0.65);  // between 0.65 and 0.7
   EXPECT_DOUBLE_EQ(chosen(rates(1e9, 1000e9, 1000e9)), 1);
 }

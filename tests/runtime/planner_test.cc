@@ -248,6 +248,7 @@ TEST(PlannerOfOwnMemory, WhatDoesNotFitStaysOnTheHost) {
 TEST(PlannerOfOwnMemory, ChunksAreAsLongAsTheBudgetAllows) {
   EngineOptions own = with_residency(detached(), 0, 2);
   own.kv = "host";
+  own.vocab = "host";
   own.chunk = 2048;
   const Plan longest = prepare(own).planned.plan;
   own.chunk = 64;
