@@ -36,6 +36,7 @@ class ToyWorker::Service : public v1::Engine::Service {
         opened.mutable_opened()->set_session(1);
         opened.mutable_opened()->set_context(options_.context);
         stream->Write(opened);
+        if (request.open().prompt_ids().empty()) continue;
       }
       std::this_thread::sleep_for(options_.step_time);
       if (context->IsCancelled()) break;

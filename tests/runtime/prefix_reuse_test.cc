@@ -35,6 +35,7 @@ class PrefixReuseTest : public testing::TestWithParam<CachingCase> {
   static EngineOptions slow() {
     EngineOptions slow = with_residency(options(), 0, 2);
     slow.link_limit = uint64_t{2} << 20;
+    slow.chunk = 512;
     return slow;
   }
   static bool is_hybrid() { return GetParam().model == "qwen3_5"; }

@@ -339,7 +339,7 @@ class Serve(unittest.TestCase):
                 self.assertIn(ready, text)
                 servers = Servers.__new__(Servers)
                 servers.port = port
-                status, body = servers.post("/v1/completions", COMPLETION)
+                status, body = servers.post("/v1/completions", {**COMPLETION, "ignore_eos": True})
                 self.assertEqual(status, 200, body)
                 self.assertEqual(body["usage"]["completion_tokens"], 12, body)
             finally:

@@ -250,7 +250,7 @@ class Text(RunTest):
         self.assertNotEqual(self.json_of(*sampled, "--seed", "7")["ids"], first["ids"])
 
     def test_stop(self):
-        sampled = [*TINY, "hello", "--max-tokens", "40", "--temperature", "1", "--seed", "1"]
+        sampled = [*TINY, "hello", "--ignore-eos", "--max-tokens", "40", "--temperature", "1", "--seed", "1"]
         whole = self.json_of(*sampled)["text"]
         stop = next(c for c in whole[5:] if c.isascii())
         document = self.json_of(*sampled, "--stop", "never-there", "--stop", stop)

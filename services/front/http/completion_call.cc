@@ -221,8 +221,9 @@ void CompletionCall::on_piece(int choice, const v1::Piece& piece) {
   ChoiceOutcome& outcome = outcomes_[static_cast<size_t>(choice)];
   if (request_.stream) {
     const bool first = !std::exchange(outcome.begun, true);
-    const std::string events = (first ? reply_->begin(choice) : "") + reply_->piece(choice, piece);
-    if (!events.empty()) exchange_->write(events);
+    std::string events = first ? reply_->begin(choice) : "";
+    events += reply_->piece(choice, piece);
+    exchange_->write(std::move(events));
     return;
   }
   hold(piece.text().size() + bytes_of(piece.logprobs()), "ask for \"stream\": true");
@@ -241,7 +242,9 @@ void CompletionCall::on_finish(int choice, const v1::Finish& finish) {
   }
   if (!request_.stream) return;
   const bool first = !std::exchange(outcome.begun, true);
-  exchange_->write((first ? reply_->begin(choice) : "") + reply_->finish(choice, finish.reason()));
+  std::string events = first ? reply_->begin(choice) : "";
+  events += reply_->finish(choice, finish.reason());
+  exchange_->write(std::move(events));
 }
 
 void CompletionCall::finish() {

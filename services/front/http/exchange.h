@@ -65,7 +65,7 @@ class HttpExchange : public std::enable_shared_from_this<HttpExchange> {
   // A stream will follow. It begins with the first write() or, so that the client knows, a second from now;
   // until then reply() still has a status of its own. From then on comments fill the pauses.
   void expect_stream();
-  // Whole events, each ended by an empty line.
+  // Whole events, each ended by an empty line; of none nothing is sent.
   void write(std::string events);
   void end_stream();
 

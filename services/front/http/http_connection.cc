@@ -223,6 +223,7 @@ void HttpExchange::expect_stream() {
 }
 
 void HttpExchange::write(std::string events) {
+  if (events.empty()) return;  // an empty chunk would end the reply
   waiting_bytes_ += events.size();
   connection_->post([self = shared_from_this(), events = std::make_shared<std::string>(std::move(events))] {
     HttpConnection& connection = *self->connection_;

@@ -20,15 +20,18 @@ class ResponsesReply final : public OpenAiReply {
 
   std::string begin(int /*choice*/) override {
     const Json response = response_json("in_progress", nullptr);
-    return event("response.created", {{"response", response}}) +
-           event("response.in_progress", {{"response", response}});
+    std::string events = event("response.created", {{"response", response}});
+    events += event("response.in_progress", {{"response", response}});
+    return events;
   }
   std::string piece(int /*choice*/, const v1::Piece& piece) override {
     return take(parser_.push(piece.text()));
   }
   std::string finish(int /*choice*/, v1::FinishReason reason) override {
     reason_ = reason;
-    return take(parser_.finish()) + close();
+    std::string events = take(parser_.finish());
+    events += close();
+    return events;
   }
   std::string last(const TokenUsage& usage) override {
     const char* status = is_cut() ? "incomplete" : "completed";
@@ -80,7 +83,8 @@ class ResponsesReply final : public OpenAiReply {
   }
 
   std::string take(const ReplyParser::Part& part) {
-    std::string events = add_text(Kind::reasoning, part.reasoning) + add_text(Kind::message, part.content);
+    std::string events = add_text(Kind::reasoning, part.reasoning);
+    events += add_text(Kind::message, part.content);
     for (const ReplyParser::Call& call : part.calls) events += add_call(call);
     return events;
   }
@@ -118,7 +122,10 @@ class ResponsesReply final : public OpenAiReply {
   std::string add_text(Kind kind, const std::string& text) {
     if (text.empty()) return "";
     std::string events;
-    if (open_ != kind) events = close() + open(kind);
+    if (open_ != kind) {
+      events = close();
+      events += open(kind);
+    }
     text_ += text;
     Json delta = place(true);
     delta["delta"] = text;
@@ -131,9 +138,11 @@ class ResponsesReply final : public OpenAiReply {
     item_id_ = (kind == Kind::message ? "msg_" : "rs_") + service::random_id();
     Json part = place(true);
     part["part"] = part_json("");
-    return event("response.output_item.added",
-                 {{"output_index", output_.size()}, {"item", item_json("in_progress", Json::array())}}) +
-           event("response.content_part.added", std::move(part));
+    std::string events =
+        event("response.output_item.added",
+              {{"output_index", output_.size()}, {"item", item_json("in_progress", Json::array())}});
+    events += event("response.content_part.added", std::move(part));
+    return events;
   }
 
   // The item that is being written, if one is.
