@@ -52,7 +52,7 @@ class ResponsesReply final : public OpenAiReply {
     return reason_ == v1::FINISH_REASON_LENGTH || reason_ == v1::FINISH_REASON_CONTEXT_FULL;
   }
 
-  std::string event(const std::string& type, Json more) {
+  std::string event(const std::string& type, const Json& more) {
     Json json = {{"type", type}, {"sequence_number", sequence_++}};
     json.update(more);
     return "event: " + type + "\n" + event_of(json);
@@ -130,7 +130,7 @@ class ResponsesReply final : public OpenAiReply {
     Json delta = place(true);
     delta["delta"] = text;
     if (kind == Kind::message) delta["logprobs"] = Json::array();
-    return events + event(std::string("response.") + part_type() + ".delta", std::move(delta));
+    return events + event(std::string("response.") + part_type() + ".delta", delta);
   }
 
   std::string open(Kind kind) {
@@ -141,7 +141,7 @@ class ResponsesReply final : public OpenAiReply {
     std::string events =
         event("response.output_item.added",
               {{"output_index", output_.size()}, {"item", item_json("in_progress", Json::array())}});
-    events += event("response.content_part.added", std::move(part));
+    events += event("response.content_part.added", part);
     return events;
   }
 
@@ -155,10 +155,10 @@ class ResponsesReply final : public OpenAiReply {
     Json text = place(true);
     text["text"] = text_;
     if (open_ == Kind::message) text["logprobs"] = Json::array();
-    std::string events = event(std::string("response.") + part_type() + ".done", std::move(text));
+    std::string events = event(std::string("response.") + part_type() + ".done", text);
     Json part = place(true);
     part["part"] = part_json(text_);
-    events += event("response.content_part.done", std::move(part));
+    events += event("response.content_part.done", part);
     Json item = item_json(is_cut() ? "incomplete" : "completed", Json::array({part_json(text_)}));
     events += event("response.output_item.done", {{"output_index", output_.size()}, {"item", item}});
     output_.push_back(std::move(item));
@@ -176,11 +176,11 @@ class ResponsesReply final : public OpenAiReply {
     events += event("response.output_item.added", {{"output_index", output_.size()}, {"item", item}});
     Json delta = place(false);
     delta["delta"] = call.arguments;
-    events += event("response.function_call_arguments.delta", std::move(delta));
+    events += event("response.function_call_arguments.delta", delta);
     Json arguments = place(false);
     arguments["name"] = call.name;
     arguments["arguments"] = call.arguments;
-    events += event("response.function_call_arguments.done", std::move(arguments));
+    events += event("response.function_call_arguments.done", arguments);
     item["status"] = "completed";
     item["arguments"] = call.arguments;
     events += event("response.output_item.done", {{"output_index", output_.size()}, {"item", item}});

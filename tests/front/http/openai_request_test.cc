@@ -84,7 +84,7 @@ TEST(OpenAiRequest, RefusalsNameTheField) {
       {with_prompt(R"("stream_options": {"include_usage": true})"), "stream_options"},
       {with_prompt(R"("stream": true, "stream_options": {"x": 1})"), "stream_options.x"},
       {with_prompt(R"("best_of": 2)"), "best_of"},
-      {with_prompt(R"("echo": true)"), "echo"},
+      {with_prompt(R"("echo": 1)"), "echo"},
       {with_prompt(R"("suffix": "y")"), "suffix"},
       {with_prompt(R"("messages": [])"), "messages"},
       {with_prompt(R"("temprature": 1)"), "temprature"},
