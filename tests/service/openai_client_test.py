@@ -115,11 +115,15 @@ class OpenAiPackage(unittest.TestCase):
         ask = {"model": "toy", "input": "hello", "instructions": "s", "max_output_tokens": 9, "extra_body": {"seed": 7}}
         whole = self.client.responses.create(**ask)
         self.assertEqual((len(whole.output_text), whole.status, whole.usage.output_tokens), (9, "incomplete", 9))
+        # The package knows no final response of a stream that was cut short.
+        ask = {"model": "toy", "input": "hello", "extra_body": {"seed": 7, "grammar": 'root ::= "abc" [d-f]{5}'}}
+        whole = self.client.responses.create(**ask)
         with self.client.responses.stream(**ask) as stream:
             deltas = [event.delta for event in stream if event.type == "response.output_text.delta"]
             final = stream.get_final_response()
         self.assertEqual(("".join(deltas), final.output_text), (whole.output_text,) * 2)
-        tool = {"type": "function", "name": "now", "parameters": {"type": "object", "properties": {}}}
+        nothing = {"type": "object", "properties": {}, "additionalProperties": False}
+        tool = {"type": "function", "name": "now", "parameters": nothing}
         reply = self.client.responses.create(model="toy", input="x", tools=[tool], tool_choice="required")
         self.assertEqual((reply.output[0].type, reply.output[0].name), ("function_call", "now"))
         with self.assertRaises(openai.BadRequestError) as caught:
