@@ -30,9 +30,9 @@ class Processes:
         self.root = pathlib.Path(self.directory.name)
         self.running = {}
 
-    def start(self, name, command, sockets=()):
-        """What it prints goes to a file of that name. It inherits the sockets."""
-        log = open(self.root / f"{name}.log", "a")
+    def start(self, name, command, sockets=(), log=None):
+        """What it prints goes to the file `log`, else to one of that name. It inherits the sockets."""
+        log = open(log or self.root / f"{name}.log", "a")
         self.running[name] = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log,
                                               pass_fds=[one.fileno() for one in sockets])  # fmt: skip
         log.close()
@@ -59,16 +59,17 @@ class Processes:
 class Front:
     """ete-front with HTTP beside workers that the test starts."""
 
-    def __init__(self, processes, front, workers, *flags, sockets=()):
+    def __init__(self, processes, front, workers, *flags, sockets=(), name="front", log=None):
         """sockets: two that listen, for gRPC and for HTTP, which it inherits; none: it makes its own."""
         self.processes = processes
+        self.name = name
         grpc_port, self.port = [one.getsockname()[1] for one in sockets] or (free_port(), free_port())
         self.listen = f"127.0.0.1:{grpc_port}"
         at = [f"fd:{one.fileno()}" for one in sockets] or [self.listen, f"127.0.0.1:{self.port}"]
         self.tls = None  # an ssl.SSLContext of the client
         self.headers = {}
-        processes.start("front", [front, f"--workers={','.join(workers)}", f"--listen={at[0]}", f"--http={at[1]}",
-                                  "--log-format=json", "--drain-grace=1", *flags], sockets)  # fmt: skip
+        processes.start(name, [front, f"--workers={','.join(workers)}", f"--listen={at[0]}", f"--http={at[1]}",
+                               "--log-format=json", "--drain-grace=1", *flags], sockets, log)  # fmt: skip
 
     def connection(self, timeout=60):
         if self.tls is None:
@@ -97,12 +98,12 @@ class Front:
 
     def wait_until_healthy(self):
         if not eventually(self.healthy, 60):
-            raise RuntimeError("the front is not healthy: " + self.processes.log("front"))
+            raise RuntimeError("the front is not healthy: " + self.processes.log(self.name))
         return self
 
     def events(self, message, **fields):
         """The lines of the log, which are JSON every one, with this message and these fields."""
-        lines = [json.loads(line) for line in self.processes.log("front").splitlines()]
+        lines = [json.loads(line) for line in self.processes.log(self.name).splitlines()]
         assert all({"time", "level", "process", "message"} <= set(line) for line in lines)
         return [line for line in lines if line["message"] == message and fields.items() <= line.items()]
 
