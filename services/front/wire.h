@@ -9,6 +9,10 @@
 
 namespace ete::front {
 
+// FrontError(invalid_argument) about bytes that are no message of this type. Names the field whose text is
+// not UTF-8, where that is what is wrong.
+[[noreturn]] void refuse_malformed(const google::protobuf::Descriptor& type, const grpc::ByteBuffer& buffer);
+
 // Messages are bytes to gRPC and parsed here: gRPC would answer one that does not parse, as one whose text is
 // not UTF-8, with UNIMPLEMENTED. FrontError(invalid_argument).
 template <typename Message>
@@ -16,9 +20,7 @@ Message parse(const grpc::ByteBuffer& buffer) {
   Message message;
   grpc::ByteBuffer copy(buffer);  // parsing consumes it; the slices are shared
   if (!grpc::SerializationTraits<Message>::Deserialize(&copy, &message).ok()) {
-    throw FrontError(FrontErrorCode::invalid_argument,
-                     "the request is not a valid " + std::string(Message::descriptor()->full_name()) +
-                         ": text must be UTF-8, and every field well formed");
+    refuse_malformed(*Message::descriptor(), buffer);
   }
   return message;
 }
