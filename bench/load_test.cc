@@ -1,6 +1,6 @@
 // Many clients of a server at once, each stream compared bit for bit with the same request run alone before:
 // ids, text and log probabilities. Prints what clients waited for, and the memory of processes at minute
-// marks. Exits with 1 when a stream failed or differed.
+// marks. Exits with 1 when a stream failed or differed, or memory grew by more than is allowed.
 
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <fstream>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -36,6 +37,7 @@ struct Options {
   std::string address = "127.0.0.1:50051";
   int streams = 64;
   double seconds = 60;
+  double warm_seconds = 0;  // of the same load before those; memory is compared with what it is behind them
   int pool = 24;            // different requests
   int prompt_tokens = 200;  // at most
   int max_tokens = 48;      // likewise
@@ -43,6 +45,7 @@ struct Options {
   int join = 0;             // tokens of a prompt that joins the streams; 0: random arrival instead
   unsigned seed = 1;
   std::vector<int> pids;
+  std::optional<double> most_growth_mib;  // of each of them
 };
 
 double ms_since(Clock::time_point start) {
@@ -167,6 +170,30 @@ double resident_mib(int pid) {
   return resident * static_cast<double>(sysconf(_SC_PAGESIZE)) / (1 << 20);
 }
 
+// What processes hold at marks, of which the first is the measure of the others.
+class Memory {
+ public:
+  explicit Memory(const Options& options) : options_(options) {}
+  void mark(const std::string& name) {
+    for (const int pid : options_.pids) {
+      const double mib = resident_mib(pid);
+      std::printf("%s: process %d holds %.1f MiB\n", name.c_str(), pid, mib);
+      const double first = first_.emplace(pid, mib).first->second;
+      if (!options_.most_growth_mib || mib <= first + *options_.most_growth_mib) continue;
+      flat_ = false;
+      std::fprintf(stderr, "load_test: process %d has grown from %.1f to %.1f MiB; accepted: %.1f more\n",
+                   pid, first, mib, *options_.most_growth_mib);
+    }
+    std::fflush(stdout);
+  }
+  bool flat() const { return flat_; }
+
+ private:
+  const Options& options_;
+  std::map<int, double> first_;  // by process
+  bool flat_ = true;
+};
+
 // What all streams saw. Thread-safe.
 class Tally {
  public:
@@ -229,11 +256,16 @@ std::vector<Said> run_alone(const Server& server, const std::vector<v1::Generate
 bool run_load(const Options& options, const Server& server, const std::vector<v1::GenerateRequest>& pool) {
   const std::vector<Said> alone = run_alone(server, pool);
   Tally tally;
+  const double warm_ms = options.warm_seconds * 1000;
+  const double end_ms = warm_ms + options.seconds * 1000;
   const Clock::time_point start = Clock::now();
+  const auto sleep_until = [&](double ms) {
+    std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(ms - ms_since(start)));
+  };
   const auto stream = [&](int number) {
     std::mt19937 random(options.seed * 1000 + static_cast<unsigned>(number));
     std::exponential_distribution<double> pause(1 / std::max(options.pause_ms, 1e-3));
-    while (ms_since(start) < options.seconds * 1000) {
+    while (ms_since(start) < end_ms) {
       std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(pause(random)));
       const size_t which = random() % pool.size();
       const Outcome outcome = server.generate(static_cast<size_t>(number), pool[which], start);
@@ -243,20 +275,16 @@ bool run_load(const Options& options, const Server& server, const std::vector<v1
   };
   std::vector<std::jthread> streams;
   for (int i = 0; i < options.streams; ++i) streams.emplace_back(stream, i);
-  for (int mark = 0; ms_since(start) < options.seconds * 1000; ++mark) {
-    for (const int pid : options.pids) {
-      std::printf("minute %d: process %d holds %.1f MiB\n", mark, pid, resident_mib(pid));
-    }
-    std::fflush(stdout);
-    const double next_ms = std::min((mark + 1) * 60'000.0, options.seconds * 1000);
-    std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(next_ms - ms_since(start)));
+  Memory memory(options);
+  sleep_until(warm_ms);
+  for (int mark = 0; ms_since(start) < end_ms; ++mark) {
+    memory.mark("minute " + std::to_string(mark));
+    sleep_until(std::min(warm_ms + (mark + 1) * 60'000.0, end_ms));
   }
+  memory.mark("end");
   streams.clear();
   tally.print(ms_since(start) / 1000);
-  for (const int pid : options.pids) {
-    std::printf("end: process %d holds %.1f MiB\n", pid, resident_mib(pid));
-  }
-  return tally.good();
+  return tally.good() && memory.flat();
 }
 
 // Streams that decode, and a long prompt that joins them.
@@ -299,6 +327,8 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
   app.add_option("--streams", options.streams, "streams at a time [64]")->check(CLI::Range(1, 4096));
   app.add_option("--seconds", options.seconds, "how long; with --join: until the prompt joins [60]")
       ->check(CLI::Range(0.1, 86'400.0));
+  app.add_option("--warm-seconds", options.warm_seconds, "of the same load before those [0]")
+      ->check(CLI::Range(0.0, 86'400.0));
   app.add_option("--pool", options.pool, "different requests [24]")->check(CLI::Range(1, 10'000));
   app.add_option("--prompt-tokens", options.prompt_tokens, "of a prompt, at most [200]")
       ->check(CLI::Range(1, 1 << 20));
@@ -310,6 +340,9 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
       ->check(CLI::Range(1, 1 << 20));
   app.add_option("--seed", options.seed, "of requests and pauses [1]");
   app.add_option("--pid", options.pids, "processes whose memory is printed");
+  app.add_option("--most-growth", options.most_growth_mib,
+                 "MiB that each of these may grow by, from minute 0 on [any]")
+      ->check(CLI::Range(0.0, 1e6));
   return parse_command_line(app, argc, argv);
 }
 
