@@ -3,7 +3,7 @@ are killed and stopped, and clients that leave, read slowly, are killed, and sen
 is answered is answered as when it is alone; what is lost was lost with its worker; workers are back within seconds; and
 nothing is left behind.
 
-chaos_test.py ETE_FRONT ETE_WORKER ETE MODEL [--seconds N] [--seed S]
+chaos_test.py ETE_FRONT ETE_WORKER ETE MODEL [--seconds N] [--seed S] [--recovery SECONDS]
 The seed fixes what every client and the one who breaks things do, one after the other; not how they meet.
 """
 
@@ -21,7 +21,6 @@ import time
 from chaos_clients import HANGS, Client, Pool, Said
 from processes import Front, Processes, eventually
 
-RECOVERY = 5.0  # seconds
 FULL_DISK = "/dev/full"
 CLIENTS = 8
 
@@ -102,8 +101,9 @@ class Site:
 class Breaker:
     """Kills workers and stops them, one fault after the other, by its own part of the seed."""
 
-    def __init__(self, seed, site, pool, ends):
-        self.random = random.Random(f"{seed} faults")
+    def __init__(self, arguments, site, pool, ends):
+        self.random = random.Random(f"{arguments.seed} faults")
+        self.recovery = arguments.recovery
         self.site, self.pool, self.ends = site, pool, ends
         self.faults = []  # (what, from, until)
         self.recoveries = []
@@ -112,7 +112,7 @@ class Breaker:
             self.kinds.append((self.stop_until_missed, 0.5))
 
     def run(self):
-        while time.monotonic() < self.ends - 3 * RECOVERY / 2:
+        while time.monotonic() < self.ends - 7:
             self.wait(self.random.uniform(0.3, 2))
             (kind,) = self.random.choices([kind for kind, _ in self.kinds], [weight for _, weight in self.kinds])
             name = self.random.choice(self.site.names)
@@ -127,10 +127,10 @@ class Breaker:
         time.sleep(max(0, min(seconds, self.ends - time.monotonic())))
         self.site.check_fronts()
 
-    def answered(self, front, seconds):
+    def answered(self, front):
         """Whether a request is answered as when it is alone."""
         try:
-            connection = front.connection(seconds)
+            connection = front.connection(self.recovery)
             connection.request("POST", "/v1/completions", json.dumps({**self.pool.requests[0], "cache_salt": "probe"}).encode())
             response = connection.getresponse()
             answer = json.loads(response.read())
@@ -145,13 +145,17 @@ class Breaker:
             raise Wrong(f"behind a fault a request says {said}, alone {self.pool.alone[0]}")
         return True
 
+    def all_answered(self):
+        return all(self.answered(front) for front in self.site.fronts)
+
     def recover(self, what):
         """Both fronts answer, and both workers are up again."""
         began = time.monotonic()
-        done = lambda: all(self.answered(front, RECOVERY) for front in self.site.fronts) and self.site.all_up()
-        if not eventually(done, RECOVERY):
-            raise Wrong(f"{what}: not back within {RECOVERY} s")
+        if not eventually(lambda: self.all_answered() and self.site.all_up(), self.recovery):
+            raise Wrong(f"{what}: not back within {self.recovery:g} s")
         self.recoveries.append(time.monotonic() - began)
+        if self.recoveries[-1] > self.recovery:
+            raise Wrong(f"{what}: back after {self.recoveries[-1]:.1f} s, not {self.recovery:g}")
 
     def kill_only(self, name):
         process = self.site.worker(name)
@@ -164,8 +168,8 @@ class Breaker:
     def kill(self, name):
         self.kill_only(name)
         self.wait(self.random.choice([0, 0, 1]))
-        if not eventually(lambda: all(self.answered(front, RECOVERY) for front in self.site.fronts), RECOVERY):
-            raise Wrong(f"without worker {name} no front answers within {RECOVERY} s")
+        if not eventually(self.all_answered, self.recovery):
+            raise Wrong(f"without worker {name} not every front answers within {self.recovery:g} s")
         self.start(name)
 
     def kill_both(self, _):
@@ -188,8 +192,8 @@ class Breaker:
             if check_after is not None:
                 self.wait(check_after)
                 seconds -= check_after
-                if not eventually(lambda: all(self.answered(front, RECOVERY) for front in self.site.fronts), RECOVERY):
-                    raise Wrong(f"beside worker {name}, which is stopped, no front answers within {RECOVERY} s")
+                if not eventually(self.all_answered, self.recovery):
+                    raise Wrong(f"beside worker {name}, which is stopped, not every front answers within {self.recovery:g} s")
             self.wait(seconds)
         finally:
             process.send_signal(signal.SIGCONT)
@@ -208,10 +212,10 @@ class Breaker:
 
 class Chaos:
     def __init__(self, arguments):
-        self.seed, self.seconds = arguments.seed, arguments.seconds
+        self.arguments = arguments
         self.site = Site(arguments)
-        self.pool = Pool(self.seed, self.ask_alone)
-        self.clients = [Client(i, self.seed, self.pool, self.site.fronts, arguments.ete) for i in range(CLIENTS)]
+        self.pool = Pool(arguments.seed, self.ask_alone)
+        self.clients = [Client(i, arguments.seed, self.pool, self.site.fronts, arguments.ete) for i in range(CLIENTS)]
         self.outcomes, self.failures = [], []
         self.over = threading.Event()
 
@@ -237,7 +241,7 @@ class Chaos:
 
     def run(self):
         files = [self.site.open_files(front) for front in self.site.fronts]
-        breaker = Breaker(self.seed, self.site, self.pool, time.monotonic() + self.seconds)
+        breaker = Breaker(self.arguments, self.site, self.pool, time.monotonic() + self.arguments.seconds)
         threads = [threading.Thread(target=self.guarded, args=(lambda client=client: self.client_loop(client),), daemon=True)
                    for client in self.clients]  # fmt: skip
         for thread in threads:
@@ -268,10 +272,10 @@ class Chaos:
         self.site.check_fronts()
         for name in self.site.names:
             self.site.worker(name)
-        if not eventually(lambda: not self.site.left_behind(), RECOVERY):
+        if not eventually(lambda: not self.site.left_behind(), self.arguments.recovery):
             raise Wrong("left behind: " + self.site.left_behind())
         for front, before in zip(self.site.fronts, files):
-            if not eventually(lambda: self.site.open_files(front) <= before + 4, RECOVERY):
+            if not eventually(lambda: self.site.open_files(front) <= before + 4, self.arguments.recovery):
                 raise Wrong(f"{front.name} has {self.site.open_files(front)} open files, {before} before")
             for body, alone in zip(self.pool.requests, self.pool.alone):
                 said = Said()
@@ -299,6 +303,7 @@ def main():
         parser.add_argument(name)
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
+    parser.add_argument("--recovery", type=float, default=5, help="seconds within which all is well behind a fault")
     arguments = parser.parse_args()
     again = f"{' '.join(sys.argv[:5])} --seconds {arguments.seconds:g} --seed {arguments.seed}"
     print(f"seed {arguments.seed}: {again}", flush=True)
