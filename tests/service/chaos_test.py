@@ -36,14 +36,18 @@ class Site:
         self.arguments = arguments
         self.processes = Processes()
         self.names = ["one", "two"]
+        self.fronts = []
+        self.pids = {}  # of fronts, by name
+
+    def start(self):
         for name in self.names:
             self.start_worker(name)
         addresses = [f"unix:{self.processes.root / name}" for name in self.names]
-        self.fronts = [Front(self.processes, arguments.front, addresses, name="front"),
-                       Front(self.processes, arguments.front, addresses, name="front with a full disk", log=FULL_DISK)]  # fmt: skip
+        for name, log in (("front", None), ("front with a full disk", FULL_DISK)):
+            self.fronts.append(Front(self.processes, self.arguments.front, addresses, name=name, log=log))
+            self.pids[name] = self.processes.running[name].pid
         for front in self.fronts:
             front.wait_until_healthy()
-        self.pids = {front.name: self.processes.running[front.name].pid for front in self.fronts}
         if not eventually(self.all_up, 60):
             raise Wrong("the workers do not come up: " + self.processes.log("one"))
 
@@ -92,9 +96,9 @@ class Site:
         return len(os.listdir(f"/proc/{self.pids[front.name]}/fd"))
 
     def close(self):
-        for name in self.names:
-            if self.processes.running[name].poll() is None:
-                self.processes.running[name].send_signal(signal.SIGCONT)
+        for process in self.processes.running.values():
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
         self.processes.close()
 
 
@@ -107,14 +111,18 @@ class Breaker:
         self.site, self.pool, self.ends = site, pool, ends
         self.faults = []  # (what, from, until)
         self.recoveries = []
-        self.kinds = [(self.kill, 4), (self.kill_both, 1), (self.kill_stopped, 1), (self.stop, 3), (self.stop_long, 1)]
-        if ends - time.monotonic() > 120:
-            self.kinds.append((self.stop_until_missed, 0.5))
+        # How often each, and within how many seconds it is over.
+        self.kinds = [(self.kill, 4, 4), (self.kill_both, 1, 4), (self.kill_stopped, 1, 4), (self.stop, 3, 4),
+                      (self.stop_long, 1, 9), (self.stop_until_missed, 0.5, 22)]  # fmt: skip
 
     def run(self):
-        while time.monotonic() < self.ends - 7:
+        while True:
             self.wait(self.random.uniform(0.3, 2))
-            (kind,) = self.random.choices([kind for kind, _ in self.kinds], [weight for _, weight in self.kinds])
+            left = self.ends - time.monotonic()
+            kinds = [(kind, weight) for kind, weight, seconds in self.kinds if seconds < left]
+            if not kinds:
+                return
+            (kind,) = self.random.choices([kind for kind, _ in kinds], [weight for _, weight in kinds])
             name = self.random.choice(self.site.names)
             began = time.monotonic()
             try:
@@ -124,7 +132,7 @@ class Breaker:
                 self.faults.append((f"{kind.__name__} {name}", began, time.monotonic()))
 
     def wait(self, seconds):
-        time.sleep(max(0, min(seconds, self.ends - time.monotonic())))
+        time.sleep(seconds)
         self.site.check_fronts()
 
     def answered(self, front):
@@ -211,9 +219,9 @@ class Breaker:
 
 
 class Chaos:
-    def __init__(self, arguments):
+    def __init__(self, arguments, site):
         self.arguments = arguments
-        self.site = Site(arguments)
+        self.site = site
         self.pool = Pool(arguments.seed, self.ask_alone)
         self.clients = [Client(i, arguments.seed, self.pool, self.site.fronts, arguments.ete) for i in range(CLIENTS)]
         self.outcomes, self.failures = [], []
@@ -307,11 +315,13 @@ def main():
     arguments = parser.parse_args()
     again = f"{' '.join(sys.argv[:5])} --seconds {arguments.seconds:g} --seed {arguments.seed}"
     print(f"seed {arguments.seed}: {again}", flush=True)
-    chaos = Chaos(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    site = Site(arguments)
     try:
-        failures = chaos.run()
+        site.start()
+        failures = Chaos(arguments, site).run()
     finally:
-        chaos.site.close()
+        site.close()
     for failure in failures[:10]:
         print("WRONG: " + failure[:2000])
     if failures:

@@ -28,7 +28,9 @@ def say(port, data, mark=None, finish=True):
             connection.sendall(data)
             if finish:
                 connection.shutdown(socket.SHUT_WR)
-        except ConnectionError:
+        except TimeoutError:
+            raise
+        except OSError:
             pass  # it has hung up already; what it said may still be there
         return until_end(connection, mark)
 

@@ -7,6 +7,7 @@ For every model and every bound of prompt rows a pass (0: as planned) a worker o
 
 import argparse
 import re
+import signal
 import subprocess
 import sys
 
@@ -51,6 +52,7 @@ def main():
     parser.add_argument("--warm-seconds", type=float, default=20)
     parser.add_argument("--chunks", type=lambda text: [int(part) for part in text.split(",")], default=[0, 16, 128])
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     failures = 0
     for model in arguments.models:
         for chunk in arguments.chunks:
