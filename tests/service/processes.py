@@ -39,7 +39,8 @@ class Processes:
         return self.running[name]
 
     def log(self, name):
-        return (self.root / f"{name}.log").read_text()
+        path = self.root / f"{name}.log"
+        return path.read_text() if path.exists() else ""
 
     def end(self, name, how=signal.SIGTERM):
         process = self.running.pop(name)
