@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 
 #include <memory>
-#include <optional>
 
 #include "tests/front/front_fixture.h"
 #include "tests/front/http/http_client.h"
