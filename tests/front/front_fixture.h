@@ -100,7 +100,7 @@ class FrontFixture : public ::testing::Test {
     request = grpc::ByteBuffer(nullptr, 0);
     std::promise<grpc::Status> done;
     stub.UnaryCall(&context, "/grpc.health.v1.Health/Check", {}, &request, &reply,
-                   [&](grpc::Status status) { done.set_value(status); });
+                   [&](const grpc::Status& status) { done.set_value(status); });
     if (!done.get_future().get().ok()) return false;
     std::vector<grpc::Slice> slices;
     return reply.Dump(&slices).ok() && slices.size() == 1 && slices[0].size() == 2 &&
