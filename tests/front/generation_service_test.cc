@@ -89,7 +89,7 @@ TEST_F(GenerationServiceTest, BytesThatDoNotParseAreTheClientsError) {
     grpc::ByteBuffer reply;
     std::promise<grpc::Status> done;
     stub.UnaryCall(&context, "/ete.v1.Generation/" + method, {}, &request, &reply,
-                   [&](grpc::Status status) { done.set_value(status); });
+                   [&](const grpc::Status& status) { done.set_value(status); });
     const grpc::Status status = done.get_future().get();
     EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT)
         << method << ": " << status.error_message();
