@@ -5,6 +5,7 @@
 
 #include "services/common/process.h"
 #include "services/front/floats.h"
+#include "services/front/token_logprobs.h"
 #include "services/front/tokenizer/utf8.h"
 
 namespace ete::front {
@@ -324,14 +325,7 @@ void Generation::emit(std::string text, const Sampled& sampled) {
   v1::Piece* piece = reply.mutable_piece();
   piece->set_text(std::move(text));
   piece->add_ids(sampled.id);
-  if (sampled.logprobs) {
-    v1::TokenLogprobs* logprobs = piece->add_logprobs();
-    logprobs->set_id(sampled.id);
-    logprobs->set_logprob(sampled.logprobs->logprob);
-    logprobs->mutable_top_ids()->Add(sampled.logprobs->top_ids.begin(), sampled.logprobs->top_ids.end());
-    logprobs->mutable_top_logprobs()->Add(sampled.logprobs->top_logprobs.begin(),
-                                          sampled.logprobs->top_logprobs.end());
-  }
+  if (sampled.logprobs) *piece->add_logprobs() = token_logprobs(sampled.id, *sampled.logprobs);
   sink_.on_reply(std::move(reply));
 }
 

@@ -1,28 +1,21 @@
 #include "services/front/prompt_scorer.h"
 
 #include <algorithm>
-#include <cmath>
-#include <numeric>
 #include <string>
+#include <utility>
 
 #include "services/front/floats.h"
 #include "services/front/front_error.h"
+#include "services/front/token_logprobs.h"
 
 namespace ete::front {
 namespace {
 
-constexpr size_t kWholeRows =
-    3;  // of the last step, at most; a single one would take the kernels of decoding
+// Of the last step, at most; a single one would take the kernels of decoding.
+constexpr size_t kWholeRows = 3;
 
 [[noreturn]] void contradicts(const std::string& what) {
   throw FrontError(FrontErrorCode::internal, "the worker's answer to a step of the prompt has " + what);
-}
-
-double logsumexp_of(const std::vector<float>& row) {
-  const double best = *std::max_element(row.begin(), row.end());
-  double sum = 0;
-  for (const float logit : row) sum += std::exp(logit - best);
-  return best + std::log(sum);
 }
 
 }  // namespace
@@ -102,22 +95,10 @@ v1::TokenLogprobs PromptScorer::from_row(const v1::LogitsRow& row, int32_t id) c
 
 v1::TokenLogprobs PromptScorer::from_whole_row(const std::vector<float>& row, int32_t id) const {
   if (row.size() <= static_cast<size_t>(std::max(id, top_ - 1))) contradicts("rows that are too short");
-  const double logsumexp = logsumexp_of(row);
-  std::vector<int32_t> best(row.size());
-  std::iota(best.begin(), best.end(), 0);
-  std::partial_sort(best.begin(), best.begin() + top_, best.end(), [&](int32_t a, int32_t b) {
-    return row[static_cast<size_t>(a)] > row[static_cast<size_t>(b)] ||
-           (row[static_cast<size_t>(a)] == row[static_cast<size_t>(b)] && a < b);
-  });
-  v1::TokenLogprobs score;
-  score.set_id(id);
-  score.set_logprob(static_cast<float>(row[static_cast<size_t>(id)] - logsumexp));
-  for (int32_t i = 0; i < top_; ++i) {
-    score.add_top_ids(best[static_cast<size_t>(i)]);
-    score.add_top_logprobs(
-        static_cast<float>(row[static_cast<size_t>(best[static_cast<size_t>(i)])] - logsumexp));
-  }
-  return score;
+  std::vector<SamplingChain::Candidate> all(row.size());
+  for (size_t i = 0; i < row.size(); ++i) all[i] = {row[i], static_cast<int32_t>(i)};
+  return token_logprobs(
+      id, logprobs_among(std::move(all), row[static_cast<size_t>(id)], static_cast<size_t>(top_)));
 }
 
 }  // namespace ete::front

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include "services/front/front_error.h"
 
@@ -332,14 +333,6 @@ std::optional<int32_t> Sampler::pick_weighed(const Known& known, const Weights& 
   return std::nullopt;
 }
 
-double Sampler::logsumexp_of(std::span<const Candidate> candidates) {
-  double best = kMinusInfinity;
-  for (const Candidate& candidate : candidates) best = std::max(best, candidate.value);
-  double sum = 0;
-  for (const Candidate& candidate : candidates) sum += std::exp(candidate.value - best);
-  return best + std::log(sum);
-}
-
 std::vector<Sampler::Candidate> Sampler::adjusted(std::span<const float> row) const {
   std::vector<Candidate> candidates(row.size());
   for (size_t i = 0; i < row.size(); ++i) {
@@ -426,22 +419,13 @@ std::optional<SampledLogprobs> Sampler::logprobs_from(const PartialLogits& logit
 
 std::optional<SampledLogprobs> Sampler::logprobs_from_row(std::span<const float> row, int32_t id) const {
   if (!logprobs_) return std::nullopt;
-  std::vector<Candidate> best;
-  best.reserve(row.size());
+  std::vector<Candidate> allowed;
+  allowed.reserve(row.size());
   for (size_t i = 0; i < row.size(); ++i) {
     const auto here = static_cast<int32_t>(i);
-    if (may_draw(here)) best.push_back({row[i], here});
+    if (may_draw(here)) allowed.push_back({row[i], here});
   }
-  const double logsumexp = logsumexp_of(best);
-  SampledLogprobs result;
-  result.logprob = static_cast<float>(row[id] - logsumexp);
-  const size_t top = std::min<size_t>(*logprobs_, best.size());
-  std::partial_sort(best.begin(), best.begin() + top, best.end(), before);
-  for (size_t i = 0; i < top; ++i) {
-    result.top_ids.push_back(best[i].id);
-    result.top_logprobs.push_back(static_cast<float>(best[i].value - logsumexp));
-  }
-  return result;
+  return logprobs_among(std::move(allowed), row[id], static_cast<size_t>(*logprobs_));
 }
 
 std::optional<Sampled> Sampler::draw(const PartialLogits& logits) {

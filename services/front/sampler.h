@@ -8,6 +8,7 @@
 
 #include "services/front/grammar/token_set.h"
 #include "services/front/logit_adjuster.h"
+#include "services/front/logprobs.h"
 #include "services/front/sampling_chain.h"
 
 namespace ete::front {
@@ -41,16 +42,9 @@ struct AskPolicy {
   int32_t most_part = 16;  // 1/16; 0: none
 };
 
-// Natural logs of probabilities under the model, before any sampling parameter; among the allowed ids.
-struct SampledLogprobs {
-  float logprob = 0;
-  std::vector<int32_t> top_ids;     // descending
-  std::vector<float> top_logprobs;  // same length
-};
-
 struct Sampled {
   int32_t id = 0;
-  std::optional<SampledLogprobs> logprobs;  // when asked for
+  std::optional<SampledLogprobs> logprobs;  // when asked for; among the allowed ids
 };
 
 // The uniform number in [0, 1) of draw n under a seed: the top 53 bits of SplitMix64 (Steele et al. 2014) run
@@ -111,7 +105,6 @@ class Sampler {
   class SortedRow;
 
   static bool before(const Candidate& a, const Candidate& b) { return SamplingChain::before(a, b); }
-  static double logsumexp_of(std::span<const Candidate> candidates);
   void refresh_query();
   void check_reply(const PartialLogits& logits) const;
   Known known_from(const PartialLogits& logits) const;

@@ -67,11 +67,28 @@ bool pump_to(Dialogue& run, int number, const std::function<bool(const v1::Sessi
 
 bool has_drafts(const v1::SessionRequest& request) { return request.step().n_draft() > 0; }
 
-TEST(GenerationResume, InTheMiddleOfAStepWithDrafts) {
+// Of a text that repeats itself: most steps carry drafts.
+GenerationRequest guessed_request() {
   GenerationRequest request = request_for("abcdefgabcdefg");
+  request.sampling.temperature = 0;
   request.max_tokens = 45;
-  request.logprobs = 2;
   request.draft_tokens = 5;
+  return request;
+}
+
+// Its session is lost; the next one is asked for a text of so many ids and goes on to the end.
+void lose_and_go_on(Dialogue& run, int known) {
+  FakeSession other(run.toy);
+  run.generation.move_to(other);
+  ASSERT_EQ(other.requests.size(), 1u);
+  EXPECT_EQ(other.requests.front().open().prompt_ids_size(), known);
+  run.pump_in(other);
+  ASSERT_FALSE(run.sink.error) << run.sink.error->what();
+}
+
+TEST(GenerationResume, InTheMiddleOfAStepWithDrafts) {
+  GenerationRequest request = guessed_request();
+  request.logprobs = 2;
   for (const float temperature : {0.0f, 1.0f}) {
     request.sampling.temperature = temperature;
     Dialogue alone(request, repeating());
@@ -80,13 +97,7 @@ TEST(GenerationResume, InTheMiddleOfAStepWithDrafts) {
     for (;; ++lost) {
       Dialogue run(request, repeating());
       if (!pump_to(run, lost, has_drafts)) break;
-      const auto before = static_cast<int>(run.sink.ids().size());
-      FakeSession other(run.toy);
-      run.generation.move_to(other);
-      ASSERT_EQ(other.requests.size(), 1u);
-      EXPECT_EQ(other.requests.front().open().prompt_ids_size(), 14 + before);
-      run.pump_in(other);
-      ASSERT_FALSE(run.sink.error) << run.sink.error->what();
+      ASSERT_NO_FATAL_FAILURE(lose_and_go_on(run, 14 + static_cast<int>(run.sink.ids().size())));
       EXPECT_EQ(told(run.sink), told(alone.sink)) << temperature << " " << lost;
     }
     EXPECT_GT(lost, 5);
@@ -94,10 +105,7 @@ TEST(GenerationResume, InTheMiddleOfAStepWithDrafts) {
 }
 
 TEST(GenerationResume, WhileTheReaderIsBehindAStepWithDrafts) {
-  GenerationRequest request = request_for("abcdefgabcdefg");
-  request.sampling.temperature = 0;
-  request.max_tokens = 45;
-  request.draft_tokens = 5;
+  const GenerationRequest request = guessed_request();
   Dialogue alone(request, repeating());
   alone.pump();
   int lost = 0;
@@ -120,10 +128,7 @@ TEST(GenerationResume, WhileTheReaderIsBehindAStepWithDrafts) {
 
 // Between the loss and the move the reader may catch up: what is then sent is lost too.
 TEST(GenerationResume, AReaderThatCatchesUpMeanwhileChangesNothing) {
-  GenerationRequest request = request_for("abcdefgabcdefg");
-  request.sampling.temperature = 0;
-  request.max_tokens = 45;
-  request.draft_tokens = 5;
+  const GenerationRequest request = guessed_request();
   Dialogue alone(request, repeating());
   alone.pump();
   Dialogue run(request, repeating());
@@ -153,12 +158,7 @@ TEST(GenerationResume, WhileThePromptIsScored) {
     run.pump(answers);
     scored = !run.sink.replies.empty();
     const auto known = scored ? static_cast<int>(prompt.size() + run.sink.ids().size()) : 0;
-    FakeSession other(run.toy);
-    run.generation.move_to(other);
-    ASSERT_EQ(other.requests.size(), 1u);
-    EXPECT_EQ(other.requests.front().open().prompt_ids_size(), known) << answers;
-    run.pump_in(other);
-    ASSERT_FALSE(run.sink.error) << run.sink.error->what();
+    ASSERT_NO_FATAL_FAILURE(lose_and_go_on(run, known)) << answers;
     // The prompt is told once, with all of its scores.
     ASSERT_EQ(run.sink.replies.size(), alone.sink.replies.size()) << answers;
     EXPECT_EQ(run.sink.replies[0].SerializeAsString(), alone.sink.replies[0].SerializeAsString());
@@ -177,13 +177,7 @@ TEST(GenerationResume, AfterARowWasAskedFor) {
       Dialogue run(request);
       const auto fetches = [](const v1::SessionRequest& asked) { return asked.has_fetch_row(); };
       if (!pump_to(run, lost, fetches)) break;
-      const auto before = static_cast<int>(run.sink.ids().size());
-      FakeSession other(run.toy);
-      run.generation.move_to(other);
-      ASSERT_EQ(other.requests.size(), 1u);
-      EXPECT_EQ(other.requests.front().open().prompt_ids_size(), 3 + before);
-      run.pump_in(other);
-      ASSERT_FALSE(run.sink.error) << run.sink.error->what();
+      ASSERT_NO_FATAL_FAILURE(lose_and_go_on(run, 3 + static_cast<int>(run.sink.ids().size())));
       EXPECT_EQ(run.sink.ids(), alone.sink.ids()) << drafts << " " << lost;
       EXPECT_EQ(run.sink.finish().reason(), alone.sink.finish().reason());
     }
