@@ -202,14 +202,22 @@ void run_decode(const Call& call) {
 class RoundedRows {
  public:
   RoundedRows(const Call& call, int64_t cols)
-      : cols_(cols), q_(static_cast<size_t>(call.m * cols)), scales_(q_.size() / 32), sums_(q_.size() / 32) {
+      : cols_(cols),
+        q_(static_cast<size_t>(call.m * cols)),
+        scales_(q_.size() / 32),
+        sums_(q_.size() / 32),
+        excess_(call.kernels.integer_dots ? q_.size() / 8 : 0) {
     for_row_blocks(call.context.pool, call.m, cols,
                    [&](int64_t begin, int64_t end) { round_rows(call, begin, end); });
   }
 
   RoundedInput rows_from(int64_t i) const {
     const int64_t block = i * cols_ / 32;
-    return {q_.data() + i * cols_, scales_.data() + block, sums_.data() + block, cols_};
+    return {.q = q_.data() + i * cols_,
+            .scales = scales_.data() + block,
+            .sums = sums_.data() + block,
+            .excess = excess_.empty() ? nullptr : excess_.data() + 4 * block,
+            .cols = cols_};
   }
 
  private:
@@ -223,13 +231,17 @@ class RoundedRows {
       }
       const int64_t block = i * cols_ / 32;
       call.kernels.round_blocks(row, cols_,
-                                {q_.data() + i * cols_, scales_.data() + block, sums_.data() + block});
+                                {.q = q_.data() + i * cols_,
+                                 .scales = scales_.data() + block,
+                                 .sums = sums_.data() + block,
+                                 .excess = excess_.empty() ? nullptr : excess_.data() + 4 * block});
     }
   }
 
   int64_t cols_;
   std::vector<int8_t> q_;
   std::vector<float> scales_, sums_;
+  std::vector<int32_t> excess_;
 };
 
 // Both kinds of rows: the integer dot serves four at a time, which is the faster way for prefill rows only

@@ -39,14 +39,18 @@ struct RoundedRow {
   int8_t* q;      // [cols]
   float* scales;  // [cols / 32]
   float* sums;    // [cols / 32]: scale x sum of q
+  // [cols / 32, 4]: -128 x sum of q over the columns 4 i to 4 i + 3 of either half, which is what a product
+  // with weights 128 too large has too much. Null unless the family has integer_dots.
+  int32_t* excess;
 };
 
 // Rows of it.
 struct RoundedInput {
-  const int8_t* q;      // [m, cols]
-  const float* scales;  // [m, cols / 32]
-  const float* sums;    // [m, cols / 32]
-  int64_t cols;         // a multiple of the format's block
+  const int8_t* q;        // [m, cols]
+  const float* scales;    // [m, cols / 32]
+  const float* sums;      // [m, cols / 32]
+  const int32_t* excess;  // [m, cols / 32, 4], or null: see RoundedRow
+  int64_t cols;           // a multiple of the format's block
 };
 
 struct FormatKernels {

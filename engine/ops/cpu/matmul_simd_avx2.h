@@ -17,6 +17,7 @@ struct Simd {
   static constexpr int kLanes = 8;   // f32
   static constexpr int kRows = 2;    // rows of W in one vector: one for each 128 bits
   static constexpr int kChains = 1;  // sums per element of a register block: 12 accumulators hide the latency
+  static constexpr bool kIntegerDots = false;
 
   static F zero() { return _mm256_setzero_ps(); }
   static F set1(float value) { return _mm256_set1_ps(value); }
@@ -70,14 +71,16 @@ struct Simd {
     return _mm256_shuffle_epi8(
         a, _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(indices))));
   }
-  static I repeat16(const int8_t* from) {
-    return _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+  // 16 bytes, the same in both.
+  static I repeat16(const void* from) {
+    return _mm256_broadcastsi128_si256(_mm_loadu_si128(static_cast<const __m128i*>(from)));
   }
   static I abs_8(I a) { return _mm256_abs_epi8(a); }
   static I with_sign_8(I a, I sign) { return _mm256_sign_epi8(a, sign); }
   static I add_32(I a, I b) { return _mm256_add_epi32(a, b); }
   // Sums of four products of unsigned a (at most 128) and signed b.
   static I dot(I a, I b) { return _mm256_madd_epi16(_mm256_maddubs_epi16(a, b), _mm256_set1_epi16(1)); }
+  static I add_dot(I sum, I a, I b) { return add_32(sum, dot(a, b)); }
   // Two of them, of a and c at most 63.
   static I dot_small(I a, I b, I c, I d) {
     const I pairs = _mm256_add_epi16(_mm256_maddubs_epi16(a, b), _mm256_maddubs_epi16(c, d));

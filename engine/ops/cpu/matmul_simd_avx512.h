@@ -17,6 +17,11 @@ struct Simd {
   static constexpr int kLanes = 16;  // f32
   static constexpr int kRows = 4;    // rows of W in one vector: one for each 128 bits
   static constexpr int kChains = 2;  // sums per element of a register block: even and odd columns
+#ifdef __AVX512VNNI__
+  static constexpr bool kIntegerDots = true;
+#else
+  static constexpr bool kIntegerDots = false;
+#endif
 
   static F zero() { return _mm512_setzero_ps(); }
   static F set1(float value) { return _mm512_set1_ps(value); }
@@ -76,8 +81,9 @@ struct Simd {
     return _mm512_shuffle_epi8(
         a, _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(indices))));
   }
-  static I repeat16(const int8_t* from) {
-    return _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+  // 16 bytes, the same in each 128 bits.
+  static I repeat16(const void* from) {
+    return _mm512_broadcast_i32x4(_mm_loadu_si128(static_cast<const __m128i*>(from)));
   }
   static I abs_8(I a) { return _mm512_abs_epi8(a); }
   static I with_sign_8(I a, I sign) {
@@ -90,6 +96,14 @@ struct Simd {
     return _mm512_dpbusd_epi32(_mm512_setzero_si512(), a, b);
 #else
     return _mm512_madd_epi16(_mm512_maddubs_epi16(a, b), _mm512_set1_epi16(1));
+#endif
+  }
+  // Those added to `sum`; with kIntegerDots a may be any byte.
+  static I add_dot(I sum, I a, I b) {
+#ifdef __AVX512VNNI__
+    return _mm512_dpbusd_epi32(sum, a, b);
+#else
+    return add_32(sum, dot(a, b));
 #endif
   }
   // Two of them, of a and c at most 63.

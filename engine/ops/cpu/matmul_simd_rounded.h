@@ -11,6 +11,13 @@ namespace {
 
 constexpr float kLargestFinite = __FLT_MAX__;
 
+// Sums of 4 neighbouring q each, times -128.
+inline __m128i excess_of(__m128i low, __m128i high) {
+  const __m128i ones_8 = _mm_set1_epi8(1), ones_16 = _mm_set1_epi16(1);
+  const __m128i pairs = _mm_add_epi16(_mm_maddubs_epi16(ones_8, low), _mm_maddubs_epi16(ones_8, high));
+  return _mm_slli_epi32(_mm_sub_epi32(_mm_setzero_si128(), _mm_madd_epi16(pairs, ones_16)), 7);
+}
+
 inline void round_blocks(const float* x, int64_t cols, const RoundedRow& out) {
   const __m128 sign = _mm_set1_ps(-0.0f);
   const __m128i ones = _mm_set1_epi16(1);
@@ -25,11 +32,13 @@ inline void round_blocks(const float* x, int64_t cols, const RoundedRow& out) {
     const float largest = _mm_cvtss_f32(_mm_castsi128_ps(bits));
     if (!(largest >= kLeastRounded && largest <= kLargestFinite)) {
       for (int k = 0; k < 32; ++k) out.q[32 * block + k] = 0;
+      for (int k = 0; k < 4 && out.excess != nullptr; ++k) out.excess[4 * block + k] = 0;
       out.scales[block] = out.sums[block] = largest < kLeastRounded ? 0.0f : __builtin_nanf("");
       continue;
     }
     const __m128 inverse = _mm_set1_ps(127.0f / largest);
     __m128i sum = _mm_setzero_si128();
+    __m128i halves[2];
     for (int k = 0; k < 32; k += 16) {
       __m128i quarter[4];
       for (int i = 0; i < 4; ++i) {
@@ -38,7 +47,11 @@ inline void round_blocks(const float* x, int64_t cols, const RoundedRow& out) {
       const __m128i low = _mm_packs_epi32(quarter[0], quarter[1]);
       const __m128i high = _mm_packs_epi32(quarter[2], quarter[3]);
       sum = _mm_add_epi32(sum, _mm_add_epi32(_mm_madd_epi16(low, ones), _mm_madd_epi16(high, ones)));
-      _mm_storeu_si128(reinterpret_cast<__m128i*>(out.q + 32 * block + k), _mm_packs_epi16(low, high));
+      halves[k / 16] = _mm_packs_epi16(low, high);
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(out.q + 32 * block + k), halves[k / 16]);
+    }
+    if (out.excess != nullptr) {
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(out.excess + 4 * block), excess_of(halves[0], halves[1]));
     }
     sum = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0x4e));
     sum = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0xb1));
@@ -48,14 +61,23 @@ inline void round_blocks(const float* x, int64_t cols, const RoundedRow& out) {
   }
 }
 
-// Integer sums of 4 neighbouring columns each, of 16 or 32 columns of Simd::kRows rows.
+// Integer sums of 4 neighbouring columns each, of 16 or 32 columns of Simd::kRows rows. A product of signed
+// bytes takes the sign from w to q first, or 128 from w and the excess from the sum: the same integer.
 inline I dot_signed(I w, const int8_t* q) {
   return Simd::dot(Simd::abs_8(w), Simd::with_sign_8(Simd::repeat16(q), w));
 }
 template <class Format>
-inline I dot_group(I low, I high, const int8_t* q) {
-  if constexpr (Format::kSigned) return Simd::add_32(dot_signed(low, q), dot_signed(high, q + 16));
-  return Simd::dot_small(low, Simd::repeat16(q), high, Simd::repeat16(q + 16));
+constexpr bool kShifted = Simd::kIntegerDots&& Format::kSigned&& Format::kScaleCols == 32;
+template <class Format>
+inline I dot_group(I low, I high, const int8_t* q, const int32_t* excess) {
+  const auto at = [q](int k) { return Simd::repeat16(q + k); };
+  if constexpr (kShifted<Format>) {
+    return Simd::add_dot(Simd::add_dot(Simd::repeat16(excess), low, at(0)), high, at(16));
+  } else if constexpr (Format::kSigned) {
+    return Simd::add_32(dot_signed(low, q), dot_signed(high, q + 16));
+  } else {
+    return Simd::dot_small(low, at(0), high, at(16));
+  }
 }
 
 // sum [16 / kRows, m] += scaled dot of group `group` of a block.
@@ -66,7 +88,11 @@ inline void add_rounded_group(const uint8_t* block, const Scales& scales, int gr
 #pragma GCC unroll 8
   for (int v = 0; v < 16 / Simd::kRows; ++v) {
     I low, high;
-    Format::stored_bytes(block, group, v * Simd::kRows, &low, &high);
+    if constexpr (kShifted<Format>) {
+      Format::template bytes<1>(block, group, v * Simd::kRows, &low, &high);
+    } else {
+      Format::stored_bytes(block, group, v * Simd::kRows, &low, &high);
+    }
     const F of_rows = Simd::spread_rows(scale + v * Simd::kRows);
 #pragma GCC unroll 4
     for (int i = 0; i < m; ++i) {
@@ -79,7 +105,8 @@ inline void add_rounded_group(const uint8_t* block, const Scales& scales, int gr
         sum[v][i] = Simd::fma(Simd::mul(of_rows, unit), first, sum[v][i]);
         sum[v][i] = Simd::fma(Simd::mul(of_rows_high, unit), second, sum[v][i]);
       } else {
-        const F dot = Simd::to_f32(dot_group<Format>(low, high, q));
+        const int32_t* excess = kShifted<Format> ? input.excess + (i * input.cols + col) / 8 : nullptr;
+        const F dot = Simd::to_f32(dot_group<Format>(low, high, q, excess));
         sum[v][i] = Simd::fma(Simd::mul(of_rows, unit), dot, sum[v][i]);
       }
     }
