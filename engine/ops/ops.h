@@ -205,8 +205,9 @@ class Ops {
   virtual Ops& host_ops() = 0;
 
   // Products of host threads over host memory, in the order of the device's streams: for the rows of a matrix
-  // that stay at home. With this math, so that they round activations where these ops do (matmul.h of ops/cpu
-  // says how), by the best family of the processor. On the CPU device these ops themselves.
+  // that stay at home, lm_head's among them. With this math, so that they round activations where these ops
+  // do (matmul.h of ops/cpu says how), by the best family of the processor. On the CPU device these ops
+  // themselves.
   virtual Ops& host_products() = 0;
 
   // Device memory that ops up to these sizes need beside their arguments, and the memory itself, for one

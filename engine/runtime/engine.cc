@@ -43,7 +43,6 @@ PreparedModel prepare_model(const EngineOptions& options, std::unique_ptr<Device
       .host_free_bytes = ram_free_bytes(),
       .threads = threads_of(options.threads),
       .kernels = prepared.ops->describe(),
-      .host_kernels = prepared.ops->host_ops().describe(),
       .host_products = prepared.ops->host_products().describe(),
       .workspace_bytes =
           [&ops = *prepared.ops](const WorkspaceNeeds& needs) { return ops.workspace_bytes(needs); },

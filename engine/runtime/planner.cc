@@ -230,7 +230,9 @@ class Planner {
     p.state_space = MemorySpace::host;
     if (in_.device.shares_host_memory) return;
     p.streamed_states = state_window(in_.config, options_);
-    fixed_ += state_window_bytes();
+    const auto wide = widened(*p.streamed_states, options_.raw.max_sessions, budget() / 8);
+    if (least + StreamedRecurrence::arena_bytes(wide) <= budget()) p.streamed_states = wide;
+    fixed_ += StreamedRecurrence::arena_bytes(*p.streamed_states);
     note("recurrent states lie on the host: " + byte_text(memory_.state_session) +
          " of each session travel there and back in a pass");
   }
@@ -434,7 +436,7 @@ class Planner {
     const bool on_device =
         p.vocabulary == VocabularyPlace::device || options_.vocab == PlacementChoice::device;
     plan.vocab_placement = on_device ? "device" : "host";
-    if (p.vocabulary == VocabularyPlace::host) note("vocabulary by host threads: " + in_.host_kernels);
+    if (p.vocabulary == VocabularyPlace::host) note("vocabulary by host threads: " + in_.host_products);
     plan.home_bytes = home_bytes();
     for (size_t i = 0; i < p.resident.size(); ++i) {
       const BlobLayout& layer = p.layout.layers[i];

@@ -30,7 +30,6 @@ struct PlanInput {
   uint64_t host_free_bytes = 0;
   int threads = 0;
   std::string kernels;                                                // Ops::describe()
-  std::string host_kernels = {};                                      // of host_ops()
   std::string host_products = {};                                     // of host_products()
   std::function<size_t(const WorkspaceNeeds&)> workspace_bytes = {};  // of the ops; none: nothing
   std::function<size_t(int64_t calls)> recording_bytes = {};          // likewise

@@ -72,4 +72,12 @@ StreamedRecurrenceSizes state_window(const ModelConfig& config, const ParsedOpti
       .half_sessions = StreamedRecurrence::half_sessions_for(shape, kMaxDrafts, options.raw.max_sessions)};
 }
 
+StreamedRecurrenceSizes widened(StreamedRecurrenceSizes window, int64_t sessions, uint64_t bytes) {
+  const int64_t least = window.half_sessions;
+  window.half_sessions = 1;
+  const auto fit = static_cast<int64_t>(bytes / StreamedRecurrence::arena_bytes(window));
+  window.half_sessions = std::max(least, std::min(fit, sessions));
+  return window;
+}
+
 }  // namespace ete

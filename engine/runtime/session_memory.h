@@ -27,5 +27,9 @@ SessionMemory session_memory(const ModelConfig& config, const ParsedOptions& opt
 TiledKvSizes kv_window(const ModelConfig& config, const ParsedOptions& options, const SessionMemory& memory,
                        int64_t rows);
 StreamedRecurrenceSizes state_window(const ModelConfig& config, const ParsedOptions& options);
+// That window with halves for as many of `sessions` sessions as `bytes` of both hold, no fewer than it had. A
+// half for all of them takes in the next layer's states while this one's are computed; where several batches
+// take turns, each waits for the link, which serves the copies of layers and states in turns of milliseconds.
+StreamedRecurrenceSizes widened(StreamedRecurrenceSizes window, int64_t sessions, uint64_t bytes);
 
 }  // namespace ete

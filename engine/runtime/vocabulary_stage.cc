@@ -115,7 +115,7 @@ void VocabularyStage::logits_by_host(LogitsBatch batch, const float* normed) {
   const int64_t rows = std::ssize(batch.wanted);
   parts_.device.copy_async(compute, host_rows_.data(), normed,
                            static_cast<size_t>(rows * hidden_) * sizeof(float));
-  multiply(host, batch.kind, host_rows_.as<const float>(), rows);
+  multiply(parts_.ops.host_products(), batch.kind, host_rows_.as<const float>(), rows);
   parts_.device.host_async(compute, [this, keep = std::move(batch.keep)] {
     for (size_t i = 0; i < keep.size(); ++i) {
       const float* row = logits_ + i * static_cast<size_t>(vocab_);
