@@ -115,7 +115,7 @@ class Slabs {
 }  // namespace
 
 int64_t delta_net_slab_chunks(int64_t rows) {
-  return std::clamp<int64_t>(rows / (2 * kChunk), 1, DeltaNetSlab::kMost);
+  return std::clamp<int64_t>(rows / (2 * kChunk), 1, DeltaNetSlab::kMost / 2);
 }
 
 DeltaNetScratch DeltaNetScratch::at(std::byte* memory, const DeltaNetShape& shape, int64_t chunks, bool mma) {

@@ -58,7 +58,7 @@ void launch_delta_net_finish(cudaStream_t stream, const DeltaNetView& view, cons
 
 // Chunks of prefill rows that one round of launches computes.
 struct DeltaNetSlab {
-  static constexpr int kMost = 16;
+  static constexpr int kMost = 32;
   struct Chunk {
     int32_t piece = 0;
     int32_t place = 0;  // of its first row
@@ -80,14 +80,14 @@ struct DeltaNetSlab {
 // the two forms the arrays of the other are null.
 struct DeltaNetScratch {
   static constexpr int64_t kPad = 32;
-  int64_t key_dim = 0;       // padded to a multiple of kPad; on tensor cores to kMostMmaKeyDim
-  int64_t value_dim = 0;     // likewise
-  float* v = nullptr;        // of value heads, [C, value_dim]
-  float* g = nullptr;        // of value heads, [C]
-  float* beta = nullptr;     // of value heads, [C]
-  float* total = nullptr;    // of value heads, [C]: exp(G_i)
-  float* tail = nullptr;     // of value heads, [C]: exp(G_last - G_i)
-  struct {                   // the form in f32
+  int64_t key_dim = 0;          // padded to a multiple of kPad; on tensor cores to kMostMmaKeyDim
+  int64_t value_dim = 0;        // likewise
+  float* v = nullptr;           // of value heads, [C, value_dim]
+  float* g = nullptr;           // of value heads, [C]
+  float* beta = nullptr;        // of value heads, [C]
+  float* total = nullptr;       // of value heads, [C]: exp(G_i)
+  float* tail = nullptr;        // of value heads, [C]: exp(G_last - G_i)
+  struct {                      // the form in f32
     float* q = nullptr;         // of key heads, [C, key_dim]: of length 1 / sqrt(key_dim)
     float* k = nullptr;         // of key heads, [C, key_dim]: of length 1
     float* q_across = nullptr;  // of key heads, [key_dim, C]
@@ -95,7 +95,7 @@ struct DeltaNetScratch {
     float* solve = nullptr;     // of value heads, [C, C]: row j column i is the part of r_j in v'_i
     float* weigh = nullptr;     // of value heads, [C, C]: row j column i is exp(G_i - G_j) q_i . k_j
   } plain;
-  struct {                   // the form on tensor cores (delta_net_weigh_mma.cu); u takes v's place
+  struct {                    // the form on tensor cores (delta_net_weigh_mma.cu); u takes v's place
     __half* q = nullptr;      // of key heads, [C, key_dim]
     __half* k = nullptr;      // of key heads, [C, key_dim]
     __half* w = nullptr;      // of value heads, [C, key_dim]

@@ -19,7 +19,8 @@ __device__ inline bool is_finite(float x) { return fabsf(x) <= FLT_MAX; }
 constexpr int kMmaKeyDim = static_cast<int>(kMostMmaKeyDim);
 constexpr int kKeyPitch = kMmaKeyDim + kHalfPad;
 
-// [kDeltaNetChunk, kCols] from global memory into shared memory, by threads [0, kThreads), of which this is one.
+// [kDeltaNetChunk, kCols] from global memory into shared memory, by threads [0, kThreads), of which this is
+// one.
 template <int kThreads, int kCols>
 __device__ inline void copy_halves(const __half* from, __half* to, int thread) {
   constexpr int kRow = kCols / 8;  // copies

@@ -109,7 +109,8 @@ class Scan {
       first = scratch_.plain.k_across + keys + stage * kSlice * kChunk;
       second = scratch_.plain.q_across + keys + stage * kSlice * kChunk - kStageFloats / 2;
     } else if (stage < slices_ + 2) {
-      first = (stage == slices_ ? scratch_.plain.solve : scratch_.plain.weigh) + of_values(chunk) * kChunk * kChunk;
+      first = (stage == slices_ ? scratch_.plain.solve : scratch_.plain.weigh) +
+              of_values(chunk) * kChunk * kChunk;
     } else {
       floats = kUpdateRows * key_dim_;
       first = scratch_.plain.k + keys + (stage - slices_ - 2) * floats;

@@ -18,8 +18,8 @@ constexpr int kGroupWarps = 4;
 constexpr int kGroupThreads = kGroupWarps * 32;
 constexpr int kThreads = 2 * kGroupThreads;
 constexpr int kColumns = 32;
-constexpr int kTiles = kColumns / 8;           // of a product's columns
-constexpr int kStateTiles = 2;                 // of 16 rows, of a warp's state
+constexpr int kTiles = kColumns / 8;  // of a product's columns
+constexpr int kStateTiles = 2;        // of 16 rows, of a warp's state
 static_assert(16 * kStateTiles * kGroupWarps == kMmaKeyDim);
 constexpr int kTermPad = 16;
 
@@ -35,23 +35,28 @@ __device__ inline void arrive(int barrier, int threads) {
 }
 
 // A right operand in shared memory, rounded, column by column: the terms of a column in the order in which
-// lanes take them (Tf32Tile), sixteen at a time. Pitches are 16 more than a multiple of 32, and of every other
-// pair the columns change places, so that lanes meet different banks.
+// lanes take them (Tf32Tile), sixteen at a time. Pitches are 16 more than a multiple of 32, and of every
+// other pair the columns change places, so that lanes meet different banks.
 template <int kTerms>
 struct Terms {
   static constexpr int kPitch = kTerms + kTermPad;
   static constexpr int kFloats = kColumns * kPitch;
   float* at;
 
-  __device__ static int row_of(int column) { return column ^ (column >> 1 & 1); }
-  __device__ float* slot(int term, int column) const {
-    return at + row_of(column) * kPitch + term / 16 * 16 + term % 8 / 2 * 4 + term / 8 % 2 * 2 + term % 2;
+  // Element e of a product's 16 terms from `term` on and columns of tile n.
+  __device__ float* element(int term, int n, int e) const {
+    const int group = tile_group();
+    return at + row_of(2 * place_in_four() + e % 2) * kPitch + group / 2 * 4 + group % 2 + 8 * n * kPitch +
+           term + e / 2 * 2;
   }
   // Sixteen terms from `term` on, for this lane's column of tile n.
   __device__ float4 load(int term, int n) const {
-    return *reinterpret_cast<const float4*>(at + row_of(8 * n + tile_group()) * kPitch + term +
-                                            4 * place_in_four());
+    return *reinterpret_cast<const float4*>(at + row_of(tile_group()) * kPitch + 4 * place_in_four() +
+                                            8 * n * kPitch + term);
   }
+
+ private:
+  __device__ static int row_of(int column) { return column ^ (column >> 1 & 1); }
 };
 
 using State = Terms<kMmaKeyDim>;
@@ -74,13 +79,13 @@ class ScanMma {
         values_(state_ + 2 * State::kFloats),
         tails_{values_ + 2 * Values::kFloats},
         first_spoiled_(reinterpret_cast<int*>(tails_.at + Values::kFloats)),
-        keys_(reinterpret_cast<__half*>(first_spoiled_ + kColumns)) {}
+        keys_(reinterpret_cast<__half*>(first_spoiled_ + 2 * kColumns)) {}
 
-  static constexpr size_t kBytes = (2 * State::kFloats + 3 * Values::kFloats + kColumns) * sizeof(float) +
+  static constexpr size_t kBytes = (2 * State::kFloats + 3 * Values::kFloats + 2 * kColumns) * sizeof(float) +
                                    2 * static_cast<size_t>(kStageHalves) * sizeof(__half);
 
   __device__ void run() {
-    if (threadIdx.x < kColumns) first_spoiled_[threadIdx.x] = kChunk;
+    if (threadIdx.x < 2 * kColumns) first_spoiled_[threadIdx.x] = kChunk;
     __syncthreads();
     if (threadIdx.x < kGroupThreads) {
       pass_states();
@@ -97,6 +102,7 @@ class ScanMma {
   __device__ __half* weigh_of(int i) const { return q_of(i) + kChunk * kKeyPitch; }
   __device__ State state_of(int i) const { return {state_ + i % 2 * State::kFloats}; }
   __device__ Values values_of(int i) const { return {values_ + i % 2 * Values::kFloats}; }
+  __device__ int* first_spoiled_of(int i) const { return first_spoiled_ + i % 2 * kColumns; }
 
   // The scratch's.
   __device__ int64_t of_keys(int i) const {
@@ -172,7 +178,7 @@ class ScanMma {
       const float last = inputs.last;
       float c[kTiles][4] = {};
       multiply_state(w_of(i), state_of(i), c);
-      put_values(inputs, c, values_of(i));
+      put_values(inputs, c, values_of(i), first_spoiled_of(i));
       if (!is_last) inputs = read_inputs(i + 1);
       synchronize(kStateBarrier, kGroupThreads);
       arrive(kReadyBarrier + i % 2, kThreads);
@@ -212,19 +218,26 @@ class ScanMma {
 
   // v', and what is left of it at the chunk's end. Earlier rows of the outputs must not take what is not a
   // number, not even times zero.
-  __device__ void put_values(const Inputs& inputs, const float (&c)[kTiles][4], const Values& values) const {
+  __device__ void put_values(const Inputs& inputs, float (&c)[kTiles][4], const Values& values,
+                             int* first_spoiled) const {
+    bool is_clean = true;
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const int row = 16 * warp_ + row_of(e), column = column_of(n, e);
-        float value = inputs.u[n][e] - inputs.total[e / 2] * c[n][e];
-        *tails_.slot(row, column) = stored_rounded(value * inputs.tail[e / 2]);
-        if (!is_finite(value)) {
-          atomicMin(first_spoiled_ + column, row);
-          value = 0;
-        }
-        *values.slot(row, column) = stored_rounded(value);
+        const float value = inputs.u[n][e] - inputs.total[e / 2] * c[n][e];
+        is_clean = is_clean && is_finite(value);
+        *tails_.element(16 * warp_, n, e) = stored_rounded(value * inputs.tail[e / 2]);
+        *values.element(16 * warp_, n, e) = stored_rounded(is_finite(value) ? value : 0.0f);
+        c[n][e] = value;
+      }
+    }
+    if (is_clean) return;
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        if (!is_finite(c[n][e])) atomicMin(first_spoiled + column_of(n, e), 16 * warp_ + row_of(e));
       }
     }
   }
@@ -251,8 +264,8 @@ class ScanMma {
     }
   }
   __device__ void share_state(const float (&s)[kStateTiles][kTiles][4], const State& to) const {
-    for_state([&](int m, int n, int e, int row, int column) {
-      *to.slot(row, column) = stored_rounded(s[m][n][e]);
+    for_state([&](int m, int n, int e) {
+      *to.element(16 * (kStateTiles * warp_ + m), n, e) = stored_rounded(s[m][n][e]);
     });
   }
 
@@ -263,25 +276,24 @@ class ScanMma {
 #pragma unroll
       for (int n = 0; n < kTiles; ++n) {
 #pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          call(m, n, e, 16 * (kStateTiles * warp_ + m) + row_of(e), column_of(n, e));
-        }
+        for (int e = 0; e < 4; ++e) call(m, n, e);
       }
     }
   }
-  __device__ float* state_at(int row, int column) const {
+  __device__ float* state_at(int m, int n, int e) const {
+    const int row = 16 * (kStateTiles * warp_ + m) + row_of(e), column = column_of(n, e);
     if (row >= view_.shape.key_dim || column_ + column >= view_.shape.value_dim) return nullptr;
     return piece_.rows.state + (head_ * view_.shape.key_dim + row) * view_.shape.value_dim + column_ + column;
   }
   __device__ void load_state(float (&s)[kStateTiles][kTiles][4]) const {
-    for_state([&](int m, int n, int e, int row, int column) {
-      const float* from = state_at(row, column);
+    for_state([&](int m, int n, int e) {
+      const float* from = state_at(m, n, e);
       s[m][n][e] = from == nullptr ? 0.0f : *from;
     });
   }
   __device__ void store_state(const float (&s)[kStateTiles][kTiles][4]) const {
-    for_state([&](int m, int n, int e, int row, int column) {
-      if (float* to = state_at(row, column)) *to = s[m][n][e];
+    for_state([&](int m, int n, int e) {
+      if (float* to = state_at(m, n, e)) *to = s[m][n][e];
     });
   }
 
@@ -315,7 +327,7 @@ class ScanMma {
         multiply_tiles(a, values_of(i), j, c);
       }
       const DeltaNetSlab::Chunk& chunk = slab_.chunks[piece_.first_chunk + i];
-      write(chunk, c);
+      write(chunk, first_spoiled_of(i), c);
       if (i + 2 < piece_.chunks) arrive(kTakenBarrier + i % 2, kThreads);
     }
   }
@@ -325,7 +337,8 @@ class ScanMma {
     copy<kChunk>(scratch_.mma.weigh, of_values(i), weigh_of(i));
   }
 
-  __device__ void write(const DeltaNetSlab::Chunk& chunk, const float (&c)[kTiles][4]) const {
+  __device__ void write(const DeltaNetSlab::Chunk& chunk, const int* first_spoiled,
+                        const float (&c)[kTiles][4]) const {
     const int64_t first = piece_.rows.row_begin + chunk.place - piece_.rows.accepted_rows;
     const auto columns = static_cast<int>(view_.shape.value_dim - column_);
     float* out = view_.out + head_ * view_.shape.value_dim + column_;
@@ -334,7 +347,7 @@ class ScanMma {
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
       const int column = column_of(n, 0);
-      const int spoiled = first_spoiled_[column], next_spoiled = first_spoiled_[column + 1];
+      const int spoiled = first_spoiled[column], next_spoiled = first_spoiled[column + 1];
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int row = 16 * warp_ + row_of(2 * half);
@@ -364,7 +377,7 @@ class ScanMma {
   float* const state_;        // [2] State
   float* const values_;       // [2] Values: v'
   const Values tails_;        // exp(G_last - G_j) v'_j
-  int* const first_spoiled_;  // [kColumns]: the first row whose v' is not a number
+  int* const first_spoiled_;  // [2][kColumns]: from which row on v' is not a number
   __half* const keys_;        // [2]: w, k, q [kChunk, kKeyPitch], weigh [kChunk, kSquarePitch]
 };
 

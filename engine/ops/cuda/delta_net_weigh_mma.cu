@@ -15,13 +15,13 @@ namespace ete::cuda {
 namespace {
 
 constexpr int kChunk = ChunkGates::kChunk;
-constexpr int kPitch = kChunk + 4;     // of m
-constexpr int kValuePad = 4;           // rows of v that a warp reads together lie in different banks
+constexpr int kPitch = kChunk + 4;  // of m
+constexpr int kValuePad = 4;        // rows of v that a warp reads together lie in different banks
 constexpr int kMergeWarps = 4;
 constexpr int kMergeColumns = 8;
 
 struct Shared {
-  float m[kChunk][kPitch];                              // M, then X
+  float m[kChunk][kPitch];                                 // M, then X
   float products[kMergeWarps][kChunk / 2][kMergeColumns];  // of a merge
   ChunkGates gates;
   int first_spoiled;  // row that holds what is not a number, and so spoils all later ones
@@ -132,7 +132,8 @@ class WeighMma {
     const int first = shared_.first_spoiled;
     if (first == kChunk) return;
     for (int row = first + warp_; row < kChunk; row += kWeighThreads / 32) {
-      for (int at = static_cast<int>(threadIdx.x) % 32; at < kMmaKeyDim; at += 32) k_[row * kKeyPitch + at] = 0;
+      for (int at = static_cast<int>(threadIdx.x) % 32; at < kMmaKeyDim; at += 32)
+        k_[row * kKeyPitch + at] = 0;
       for (int at = static_cast<int>(threadIdx.x) % 32; at < kChunk; at += 32) shared_.m[row][at] = 0;
       shared_.gates.beta[row] = 0;
     }
@@ -172,8 +173,8 @@ class WeighMma {
       }
     }
   }
-  // c += a b, [kSize, kSize] of m by [kSize, 8], to f32's precision: every operand is the sum of two that tf32
-  // holds.
+  // c += a b, [kSize, kSize] of m by [kSize, 8], to f32's precision: every operand is the sum of two that
+  // tf32 holds.
   template <int kSize>
   __device__ static void multiply_split(const float* a, const float* b, int b_pitch,
                                         float (&c)[kSize / 16][4]) {
