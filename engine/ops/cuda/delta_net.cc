@@ -73,11 +73,9 @@ class Slabs {
   Slabs(cudaStream_t stream, const DeltaNetView& view, const DeltaNetPrefill& how)
       : stream_(stream),
         view_(view),
-        scratch_(DeltaNetScratch::at(how.scratch, view.shape, how.chunks)),
+        scratch_(DeltaNetScratch::at(how.scratch, view.shape, how.chunks, how.mma)),
         room_(static_cast<int32_t>(how.chunks)),
-        mma_(how.mma) {
-    if (mma_) scratch_.q_across = scratch_.k_across = nullptr;
-  }
+        mma_(how.mma) {}
 
   void add(const DeltaNetSegment& segment) {
     const int64_t taken = taken_of(segment);
@@ -117,33 +115,42 @@ class Slabs {
 }  // namespace
 
 int64_t delta_net_slab_chunks(int64_t rows) {
-  return std::clamp<int64_t>(rows / (2 * kChunk), 1, DeltaNetSlab::kMost);
+  return std::clamp<int64_t>(rows / (2 * kChunk), 1, DeltaNetSlab::kMost / 2);
 }
 
-DeltaNetScratch DeltaNetScratch::at(std::byte* memory, const DeltaNetShape& shape, int64_t chunks) {
-  DeltaNetScratch scratch{.key_dim = padded(shape.key_dim), .value_dim = padded(shape.value_dim)};
-  auto* next = reinterpret_cast<float*>(memory);
-  const auto take = [&](int64_t heads, int64_t floats) {
-    float* taken = next;
-    next += chunks * heads * floats;
-    return taken;
+DeltaNetScratch DeltaNetScratch::at(std::byte* memory, const DeltaNetShape& shape, int64_t chunks, bool mma) {
+  DeltaNetScratch scratch;
+  scratch.key_dim = mma ? kMostMmaKeyDim : padded(shape.key_dim);
+  scratch.value_dim = padded(shape.value_dim);
+  const auto take = [&]<typename T>(T*& array, int64_t heads, int64_t extent) {
+    array = reinterpret_cast<T*>(memory);
+    memory += static_cast<size_t>(chunks * heads * extent) * sizeof(T);
   };
   const int64_t keys = kChunk * scratch.key_dim;
-  scratch.q = take(shape.key_heads, keys);
-  scratch.k = take(shape.key_heads, keys);
-  scratch.q_across = take(shape.key_heads, keys);
-  scratch.k_across = take(shape.key_heads, keys);
-  scratch.v = take(shape.value_heads, kChunk * scratch.value_dim);
-  scratch.solve = take(shape.value_heads, kChunk * kChunk);
-  scratch.weigh = take(shape.value_heads, kChunk * kChunk);
-  scratch.g = take(shape.value_heads, kChunk);
-  scratch.beta = take(shape.value_heads, kChunk);
-  scratch.total = take(shape.value_heads, kChunk);
-  scratch.tail = take(shape.value_heads, kChunk);
+  take(scratch.v, shape.value_heads, kChunk * scratch.value_dim);
+  take(scratch.g, shape.value_heads, kChunk);
+  take(scratch.beta, shape.value_heads, kChunk);
+  take(scratch.total, shape.value_heads, kChunk);
+  take(scratch.tail, shape.value_heads, kChunk);
+  if (mma) {
+    take(scratch.mma.q, shape.key_heads, keys);
+    take(scratch.mma.k, shape.key_heads, keys);
+    take(scratch.mma.w, shape.value_heads, keys);
+    take(scratch.mma.weigh, shape.value_heads, kChunk * kChunk);
+    return scratch;
+  }
+  take(scratch.plain.q, shape.key_heads, keys);
+  take(scratch.plain.k, shape.key_heads, keys);
+  take(scratch.plain.q_across, shape.key_heads, keys);
+  take(scratch.plain.k_across, shape.key_heads, keys);
+  take(scratch.plain.solve, shape.value_heads, kChunk * kChunk);
+  take(scratch.plain.weigh, shape.value_heads, kChunk * kChunk);
   return scratch;
 }
 
 size_t DeltaNetScratch::bytes_for(const DeltaNetShape& shape, int64_t chunks) {
+  // On tensor cores q and k are half as wide, but of kMostMmaKeyDim = 4 kPad; w and weigh are no larger than
+  // solve and weigh in f32.
   const int64_t key = 4 * shape.key_heads * padded(shape.key_dim);
   const int64_t value = shape.value_heads * (padded(shape.value_dim) + 2 * kChunk + 4);
   return static_cast<size_t>(chunks * kChunk * (key + value)) * sizeof(float);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cuda_fp16.h>
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
@@ -17,6 +18,7 @@ namespace ete::cuda {
 
 // What kernels of the recurrence take as they come from the model's files.
 constexpr int64_t kMaxDeltaNetDim = 256;  // of keys and of values
+constexpr int64_t kMostMmaKeyDim = 128;   // on tensor cores
 
 // DeltaNetArgs without its vector, so that it may be a kernel's argument.
 struct DeltaNetView {
@@ -56,7 +58,7 @@ void launch_delta_net_finish(cudaStream_t stream, const DeltaNetView& view, cons
 
 // Chunks of prefill rows that one round of launches computes.
 struct DeltaNetSlab {
-  static constexpr int kMost = 16;
+  static constexpr int kMost = 32;
   struct Chunk {
     int32_t piece = 0;
     int32_t place = 0;  // of its first row
@@ -74,25 +76,35 @@ struct DeltaNetSlab {
 };
 
 // What the kernels of a slab leave each other in device memory, each array [chunks][heads] of the extents
-// beside it. C is kDeltaNetChunk; rows past a chunk's count are zeros, dimensions are padded with zeros.
+// beside it. C is kDeltaNetChunk; rows past a chunk's count are zeros, dimensions are padded with zeros. Of
+// the two forms the arrays of the other are null.
 struct DeltaNetScratch {
   static constexpr int64_t kPad = 32;
-  int64_t key_dim = 0;        // padded to a multiple of kPad
-  int64_t value_dim = 0;      // likewise
-  float* q = nullptr;         // of key heads, [C, key_dim]: of length 1 / sqrt(key_dim)
-  float* k = nullptr;         // of key heads, [C, key_dim]: of length 1
-  float* q_across = nullptr;  // of key heads, [key_dim, C]; null: not wanted
-  float* k_across = nullptr;  // of key heads, [key_dim, C]
-  float* v = nullptr;         // of value heads, [C, value_dim]
-  float* solve = nullptr;     // of value heads, [C, C]: row j column i is the part of r_j in v'_i
-  float* weigh = nullptr;     // of value heads, [C, C]: row j column i is exp(G_i - G_j) q_i . k_j
-  float* g = nullptr;         // of value heads, [C]
-  float* beta = nullptr;      // of value heads, [C]
-  float* total = nullptr;     // of value heads, [C]: exp(G_i)
-  float* tail = nullptr;      // of value heads, [C]: exp(G_last - G_i)
+  int64_t key_dim = 0;          // padded to a multiple of kPad; on tensor cores to kMostMmaKeyDim
+  int64_t value_dim = 0;        // likewise
+  float* v = nullptr;           // of value heads, [C, value_dim]
+  float* g = nullptr;           // of value heads, [C]
+  float* beta = nullptr;        // of value heads, [C]
+  float* total = nullptr;       // of value heads, [C]: exp(G_i)
+  float* tail = nullptr;        // of value heads, [C]: exp(G_last - G_i)
+  struct {                      // the form in f32
+    float* q = nullptr;         // of key heads, [C, key_dim]: of length 1 / sqrt(key_dim)
+    float* k = nullptr;         // of key heads, [C, key_dim]: of length 1
+    float* q_across = nullptr;  // of key heads, [key_dim, C]
+    float* k_across = nullptr;  // of key heads, [key_dim, C]
+    float* solve = nullptr;     // of value heads, [C, C]: row j column i is the part of r_j in v'_i
+    float* weigh = nullptr;     // of value heads, [C, C]: row j column i is exp(G_i - G_j) q_i . k_j
+  } plain;
+  struct {                    // the form on tensor cores (delta_net_weigh_mma.cu); u takes v's place
+    __half* q = nullptr;      // of key heads, [C, key_dim]
+    __half* k = nullptr;      // of key heads, [C, key_dim]
+    __half* w = nullptr;      // of value heads, [C, key_dim]
+    __half* weigh = nullptr;  // of value heads, [C, C]: row i column j is exp(G_i - G_j) q_i . k_j
+  } mma;
 
+  // Enough for either form.
   static size_t bytes_for(const DeltaNetShape& shape, int64_t chunks);
-  static DeltaNetScratch at(std::byte* memory, const DeltaNetShape& shape, int64_t chunks);
+  static DeltaNetScratch at(std::byte* memory, const DeltaNetShape& shape, int64_t chunks, bool mma);
 };
 
 void launch_delta_net_rows(cudaStream_t stream, const DeltaNetView& view, const DeltaNetSlab& slab,
@@ -102,8 +114,8 @@ void launch_delta_net_weigh(cudaStream_t stream, const DeltaNetView& view, const
 void launch_delta_net_scan(cudaStream_t stream, const DeltaNetView& view, const DeltaNetSlab& slab,
                            const DeltaNetScratch& scratch);
 
-// On tensor cores, with operands rounded to tf32: where has_mma_delta_net() on the current device. Reads k
-// and q, not what lies across.
+// On tensor cores, with operands rounded to 10 bits of mantissa: where has_mma_delta_net() on the current
+// device.
 bool has_mma_delta_net(const DeltaNetShape& shape);
 void launch_delta_net_weigh_mma(cudaStream_t stream, const DeltaNetView& view, const DeltaNetSlab& slab,
                                 const DeltaNetScratch& scratch);

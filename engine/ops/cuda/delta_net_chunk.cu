@@ -50,9 +50,18 @@ __device__ void convolve_rows(const DeltaNetView& view, const DeltaNetRows& rows
   }
 }
 
-// A warp makes kRowsEach rows of one head, up to 32 kEach wide: q, k or v after the convolution; rows past
-// the chunk are zeros. Four taps of all rows at a time, so that what rows share is read once.
 template <int kEach>
+__device__ bool all_finite(const float (&y)[kEach]) {
+  bool finite = true;
+#pragma unroll
+  for (int u = 0; u < kEach; ++u) finite = finite && fabsf(y[u]) <= FLT_MAX;
+  return __all_sync(0xffffffffu, finite);
+}
+
+// A warp makes kRowsEach rows of one head, up to 32 kEach wide: q, k or v after the convolution; rows past
+// the chunk are zeros. Four taps of all rows at a time, so that what rows share is read once. With kMma what
+// is not a number in a row of v becomes its beta, so that products may take v as it is.
+template <int kEach, bool kMma>
 __global__ void __launch_bounds__(kRowWarps * 32)
     rows_kernel(const __grid_constant__ DeltaNetView view, const __grid_constant__ DeltaNetSlab slab,
                 const __grid_constant__ DeltaNetScratch scratch) {
@@ -66,7 +75,6 @@ __global__ void __launch_bounds__(kRowWarps * 32)
   const int64_t dim = is_value ? shape.value_dim : shape.key_dim;
   const int64_t padded = is_value ? scratch.value_dim : scratch.key_dim;
   const int64_t channel = is_value ? 2 * shape.key_heads * shape.key_dim + head * dim : part * dim;
-  float* out = is_value ? scratch.v : is_key ? scratch.k : scratch.q;
   const int lane = threadIdx.x % 32;
   const int row = (static_cast<int>(blockIdx.y) * kRowWarps + static_cast<int>(threadIdx.x) / 32) * kRowsEach;
   const int64_t first = (blockIdx.z * heads + head) * kChunk + row;  // among the scratch's
@@ -75,22 +83,36 @@ __global__ void __launch_bounds__(kRowWarps * 32)
   for (int64_t tap = 0; tap < shape.conv_kernel; tap += 4) {
     convolve_rows(view, rows, chunk.place + row, count, channel, dim, tap, y);
   }
+  const auto put = [&](auto* out, int r, float factor, bool exists) {
+#pragma unroll
+    for (int u = 0; u < kEach; ++u) {
+      if (32 * u >= padded) continue;
+      out[(first + r) * padded + lane + 32 * u] = exists ? y[r][u] * factor : 0.0f;
+    }
+  };
+  unsigned spoiled = 0;  // rows
 #pragma unroll
   for (int r = 0; r < kRowsEach; ++r) {
 #pragma unroll
     for (int u = 0; u < kEach; ++u) y[r][u] = y[r][u] / (1.0f + expf(-y[r][u]));
-    float factor = 1;
-    if (!is_value) factor = to_length(is_key ? 1.0f : query_length(shape), sum_of_squares(y[r]));
-#pragma unroll
-    for (int u = 0; u < kEach; ++u) {
-      if (32 * u < padded) out[(first + r) * padded + lane + 32 * u] = r < count ? y[r][u] * factor : 0.0f;
+    if (is_value) {
+      const bool is_spoiled = kMma && !all_finite(y[r]);
+      if (is_spoiled) spoiled |= 1u << r;
+      put(scratch.v, r, 1.0f, r < count && !is_spoiled);
+      continue;
+    }
+    const float factor = to_length(is_key ? 1.0f : query_length(shape), sum_of_squares(y[r]));
+    if constexpr (kMma) {
+      put(is_key ? scratch.mma.k : scratch.mma.q, r, factor, r < count);
+    } else {
+      put(is_key ? scratch.plain.k : scratch.plain.q, r, factor, r < count);
     }
   }
   if (is_value && lane < kRowsEach) {
-    const bool exists = lane < count;
+    const bool exists = lane < count, is_spoiled = (spoiled >> lane & 1) != 0;
     const float* gates = input_at(view, rows, chunk.place + row + lane) + shape.conv_width();
     scratch.g[first + lane] = exists ? log_decay(view, gates, head) : 0.0f;
-    scratch.beta[first + lane] = exists ? beta_of(view, gates, head) : 0.0f;
+    scratch.beta[first + lane] = !exists ? 0.0f : is_spoiled ? NAN : beta_of(view, gates, head);
   }
 }
 
@@ -136,11 +158,11 @@ __global__ void __launch_bounds__(kWeighThreads)
   const int i0 = static_cast<int>(threadIdx.x) / 16 * 4, j0 = static_cast<int>(threadIdx.x) % 16 * 4;
   float kk[4][4] = {}, qk[4][4] = {};
   for (int64_t d = 0; d < scratch.key_dim; d += kSlice) {
-    load_slices(scratch.k + keys, scratch.q + keys, scratch.key_dim, d, shared);
+    load_slices(scratch.plain.k + keys, scratch.plain.q + keys, scratch.key_dim, d, shared);
     __syncthreads();
-    if (is_first && scratch.q_across != nullptr) {
-      Weigh::write_out(shared.slices[0], kSlice, scratch.k_across + keys + d * kChunk);
-      Weigh::write_out(shared.slices[1], kSlice, scratch.q_across + keys + d * kChunk);
+    if (is_first) {
+      Weigh::write_out(shared.slices[0], kSlice, scratch.plain.k_across + keys + d * kChunk);
+      Weigh::write_out(shared.slices[1], kSlice, scratch.plain.q_across + keys + d * kChunk);
     }
 #pragma unroll 8
     for (int e = 0; e < kSlice; ++e) {
@@ -180,7 +202,10 @@ void launch_delta_net_rows(cudaStream_t stream, const DeltaNetView& view, const 
   const dim3 grid(static_cast<unsigned>(2 * view.shape.key_heads + view.shape.value_heads),
                   kChunk / (kRowWarps * kRowsEach), static_cast<unsigned>(slab.chunk_count));
   const bool is_wide = std::max(scratch.key_dim, scratch.value_dim) > 128;
-  const auto kernel = is_wide ? rows_kernel<kMaxDeltaNetDim / 32> : rows_kernel<4>;
+  constexpr int kWide = kMaxDeltaNetDim / 32;
+  const bool mma = scratch.mma.q != nullptr;
+  const auto kernel = mma ? (is_wide ? rows_kernel<kWide, true> : rows_kernel<4, true>)
+                          : (is_wide ? rows_kernel<kWide, false> : rows_kernel<4, false>);
   kernel<<<grid, kRowWarps * 32, 0, stream>>>(view, slab, scratch);
   CUDA_CHECK(cudaGetLastError());
 }

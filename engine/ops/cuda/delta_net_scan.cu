@@ -106,13 +106,14 @@ class Scan {
     const float *first, *second = nullptr;
     int floats = kStageFloats;
     if (stage < slices_) {
-      first = scratch_.k_across + keys + stage * kSlice * kChunk;
-      second = scratch_.q_across + keys + stage * kSlice * kChunk - kStageFloats / 2;
+      first = scratch_.plain.k_across + keys + stage * kSlice * kChunk;
+      second = scratch_.plain.q_across + keys + stage * kSlice * kChunk - kStageFloats / 2;
     } else if (stage < slices_ + 2) {
-      first = (stage == slices_ ? scratch_.solve : scratch_.weigh) + of_values(chunk) * kChunk * kChunk;
+      first = (stage == slices_ ? scratch_.plain.solve : scratch_.plain.weigh) +
+              of_values(chunk) * kChunk * kChunk;
     } else {
       floats = kUpdateRows * key_dim_;
-      first = scratch_.k + keys + (stage - slices_ - 2) * floats;
+      first = scratch_.plain.k + keys + (stage - slices_ - 2) * floats;
     }
 #pragma unroll
     for (int u = 0; u < kStageLoads; ++u) {
