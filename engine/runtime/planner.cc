@@ -369,7 +369,8 @@ class Planner {
     p.workspace_bytes = workspace_bytes(p.chunk);
     p.arena_bytes =
         activation_bytes(p.chunk) + vocabulary_arena_bytes(p.layout, p.vocabulary) +
-        (p.tiled_kv ? tiles_bytes() : 0) + (p.streamed_states ? state_window_bytes() : 0) +
+        (p.tiled_kv ? tiles_bytes() : 0) +
+        (p.streamed_states ? StreamedRecurrence::arena_bytes(*p.streamed_states) : 0) +
         LayerStreamer::arena_bytes(
             p.layout, {.resident = p.resident, .slots = p.slots, .whole_layers = p.host_rows.has_value()},
             residents_at_home());
