@@ -30,7 +30,13 @@ Plan streaming_plan() {
 }
 
 Ceilings rates() {
-  return {.link_in = 100, .link_out = 90, .device_copy = 1000, .host_read = 200, .product = 1e5};
+  return {.link_in = 100,
+          .link_out = 90,
+          .link_in_beside_out = 100,
+          .link_out_beside_in = 90,
+          .device_copy = 1000,
+          .host_read = 200,
+          .product = 1e5};
 }
 
 // Each part alone sets the floor once its own rate is the low one.
@@ -63,6 +69,17 @@ TEST(Floors, StatesCrossTheLinkAndAreReadAndWritten) {
   Ceilings slow = rates();
   slow.device_copy = 50;
   EXPECT_DOUBLE_EQ(decode_floor(plan, slow, 2, 50).seconds, (8000 + 1000 + 1200) / 50.0);
+}
+
+// 600 bytes of states go back while the other way is slower.
+TEST(Floors, ALinkMayCarryLessEachWayWhenBothAreUsed) {
+  Plan plan = streaming_plan();
+  plan.state_bytes_per_session = 300;
+  plan.state_placement = "host";
+  Ceilings half = rates();
+  half.link_in_beside_out = 50;
+  half.link_out_beside_in = 40;
+  EXPECT_DOUBLE_EQ(decode_floor(plan, half, 2, 50).seconds, 600 / 40.0 + (8600 - 15 * 50) / 100.0);
 }
 
 TEST(Floors, WhatSharesTheHostsMemoryReadsEverythingThere) {

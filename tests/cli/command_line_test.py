@@ -309,7 +309,8 @@ class Bench(CommandLineTest):
         result = ete(*self.SMALL, "--json", "--resident-layers", "1", "--slots", "2")
         self.assertEqual(result.returncode, 0, result.stderr)
         document = json.loads(result.stdout)
-        for rate in ("link_in", "link_out", "device_copy", "host_read", "multiply_adds_per_second"):
+        for rate in ("link_in", "link_out", "link_in_beside_out", "link_out_beside_in", "device_copy", "host_read",
+                     "multiply_adds_per_second"):
             self.assertGreater(document["ceilings"][rate], 0)
         figures = document["figures"]
         names = [(figure["name"], figure["sessions"]) for figure in figures]

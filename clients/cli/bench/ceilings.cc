@@ -106,6 +106,23 @@ class HostReader {
   std::vector<Sum> sums_;  // [pool size]
 };
 
+// Copies both ways at once.
+void measure_both_ways(Link& link, Link& back, Ceilings* ceilings) {
+  std::atomic<bool> stop{false};
+  std::thread copier([&] {
+    const auto begin = Clock::now();
+    double bytes = 0;
+    while (!stop) {
+      back.copy_out();
+      bytes += static_cast<double>(kCopyBytes);
+    }
+    ceilings->link_out_beside_in = bytes / seconds_since(begin);
+  });
+  ceilings->link_in_beside_out = best_rate(static_cast<double>(kCopyBytes), [&] { link.copy_in(); });
+  stop = true;
+  copier.join();
+}
+
 double read_beside_copies(HostReader& reader, Link& link) {
   std::atomic<bool> stop{false};
   std::thread copier([&] {
@@ -166,6 +183,10 @@ Ceilings measure_ceilings(const EngineOptions& options, const Plan& plan, const 
   const auto bytes = static_cast<double>(kCopyBytes);
   ceilings.link_in = best_rate(bytes, [&] { link.copy_in(); });
   ceilings.link_out = best_rate(bytes, [&] { link.copy_out(); });
+  {
+    Link back(*device, 0);
+    measure_both_ways(link, back, &ceilings);
+  }
   {
     const Buffer other = device->allocate(kCopyBytes, MemorySpace::device);
     ceilings.device_copy = best_rate(2 * bytes, [&] { link.copy_inside(other); });

@@ -9,8 +9,10 @@
 namespace ete::cli {
 
 struct Ceilings {
-  double link_in = 0;                  // pinned host memory to the device, paced where --link-limit is given
-  double link_out = 0;                 // and back
+  double link_in = 0;             // pinned host memory to the device, paced where --link-limit is given
+  double link_out = 0;            // and back
+  double link_in_beside_out = 0;  // both at once
+  double link_out_beside_in = 0;
   double device_copy = 0;              // inside device memory, read and written bytes together
   double host_read = 0;                // host threads read RAM
   double host_read_beside_copies = 0;  // while the link brings bytes to the device

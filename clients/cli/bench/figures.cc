@@ -15,9 +15,18 @@ void raise(Floor& floor, double seconds, const char* by) {
   if (seconds > floor.seconds) floor = {seconds, by};
 }
 
+// Of `in` bytes to the device and `out` back, which a link may carry at once, each more slowly.
+double crossing_seconds(const Ceilings& ceilings, double in, double out) {
+  const double both = seconds_for(out, ceilings.link_out_beside_in);
+  const double rest = in - std::min(in, both * ceilings.link_in_beside_out);
+  return both + seconds_for(rest, ceilings.link_in);
+}
+
 Json rates_json(const Ceilings& c) {
   return {{"link_in", c.link_in},
           {"link_out", c.link_out},
+          {"link_in_beside_out", c.link_in_beside_out},
+          {"link_out_beside_in", c.link_out_beside_in},
           {"device_copy", c.device_copy},
           {"host_read", c.host_read},
           {"host_read_beside_copies", c.host_read_beside_copies},
@@ -65,7 +74,7 @@ Floor decode_floor(const Plan& plan, const Ceilings& ceilings, int sessions, int
   const double crossing =
       streamed + (plan.kv_placement == "host" ? kv : 0) + (plan.state_placement == "host" ? state : 0);
   const bool head_on_device = plan.vocab_placement == "device";
-  raise(floor, seconds_for(crossing, ceilings.link_in), "link");
+  raise(floor, crossing_seconds(ceilings, crossing, plan.state_placement == "host" ? state : 0), "link");
   raise(floor, seconds_for(layers + (head_on_device ? head : 0), ceilings.device_copy), "device memory");
   raise(floor, seconds_for(host_rows + (head_on_device ? 0 : head), ceilings.host_read), "host memory");
   return floor;
@@ -98,6 +107,8 @@ std::string header_text(const Report& report) {
   std::string text = report.model + "\n" + report.plan.to_text() + "\nceilings, GB/s\n";
   text += formatted("  link to the device     %8.1f\n", c.link_in * 1e-9);
   text += formatted("  link back              %8.1f\n", c.link_out * 1e-9);
+  text += formatted("  link to, beside back   %8.1f\n", c.link_in_beside_out * 1e-9);
+  text += formatted("  link back, beside to   %8.1f\n", c.link_out_beside_in * 1e-9);
   text += formatted("  copy inside the device %8.1f  read and written\n", c.device_copy * 1e-9);
   text += formatted("  host threads read      %8.1f\n", c.host_read * 1e-9);
   text += formatted("    beside copies        %8.1f\n", c.host_read_beside_copies * 1e-9);
