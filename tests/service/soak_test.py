@@ -13,7 +13,7 @@ import sys
 
 from processes import Front, Processes, eventually
 
-GROWTH_MIB = 24  # at rest: of what malloc keeps and of pages that became huge
+GROWTH_MIB = 16  # at rest: of what malloc keeps and of pages that became huge
 CACHE = "32M"  # of prefixes; full behind the first seconds
 
 
