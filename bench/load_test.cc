@@ -292,7 +292,7 @@ bool run_load(const Options& options, const Server& server, const std::vector<v1
   Tally tally;
   Gate gate;
   const double warm_ms = options.warm_seconds * 1000;
-  const double end_ms = warm_ms + options.seconds * 1000;
+  std::atomic<double> end_ms = warm_ms + options.seconds * 1000;  // later by what rests take
   const Clock::time_point start = Clock::now();
   const auto sleep_until = [&](double ms) {
     std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(ms - ms_since(start)));
@@ -320,14 +320,17 @@ bool run_load(const Options& options, const Server& server, const std::vector<v1
     // Sessions end behind their replies.
     std::this_thread::sleep_for(kRest);
     memory.mark(name);
-    gate.open();
   };
   sleep_until(warm_ms);
   for (int mark = 0; ms_since(start) < end_ms; ++mark) {
+    const double from = ms_since(start);
     mark_at_rest("minute " + std::to_string(mark));
-    sleep_until(std::min(warm_ms + (mark + 1) * 60'000.0, end_ms));
+    end_ms += ms_since(start) - from;
+    gate.open();
+    sleep_until(std::min(ms_since(start) + 60'000, end_ms.load()));
   }
   mark_at_rest("end");
+  gate.open();
   streams.clear();
   tally.print(ms_since(start) / 1000);
   return tally.good() && memory.flat();
