@@ -1,6 +1,6 @@
 // Many clients of a server at once, each stream compared bit for bit with the same request run alone before:
-// ids, text and log probabilities. Prints what clients waited for, and the memory of processes at minute
-// marks. Exits with 1 when a stream failed or differed, or memory grew by more than is allowed.
+// ids, text and log probabilities. Prints what clients waited for, and the memory of processes at rest, at
+// minute marks. Exits with 1 when a stream failed or differed, or memory grew by more than is allowed.
 
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
@@ -32,6 +33,7 @@ namespace ete {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+constexpr std::chrono::seconds kRest{1};
 
 struct Options {
   std::string address = "127.0.0.1:50051";
@@ -163,6 +165,37 @@ void print_line(const char* name, const std::vector<double>& values) {
               percentile(values, 0.99), percentile(values, 1), values.size());
 }
 
+// Lets streams begin a request, or waits until none runs.
+class Gate {
+ public:
+  void enter() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return !closed_; });
+    ++inside_;
+  }
+  void leave() {
+    const std::lock_guard lock(mutex_);
+    --inside_;
+    changed_.notify_all();
+  }
+  void close() {
+    std::unique_lock lock(mutex_);
+    closed_ = true;
+    changed_.wait(lock, [this] { return inside_ == 0; });
+  }
+  void open() {
+    const std::lock_guard lock(mutex_);
+    closed_ = false;
+    changed_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool closed_ = false;
+  int inside_ = 0;
+};
+
 double resident_mib(int pid) {
   std::ifstream statm("/proc/" + std::to_string(pid) + "/statm");
   double total = 0, resident = 0;
@@ -170,7 +203,8 @@ double resident_mib(int pid) {
   return resident * static_cast<double>(sysconf(_SC_PAGESIZE)) / (1 << 20);
 }
 
-// What processes hold at marks, of which the first is the measure of the others.
+// What processes hold at marks, of which the first is the measure of the others: at rest, since sessions that
+// run hold as much as they please within the plan.
 class Memory {
  public:
   explicit Memory(const Options& options) : options_(options) {}
@@ -256,8 +290,9 @@ std::vector<Said> run_alone(const Server& server, const std::vector<v1::Generate
 bool run_load(const Options& options, const Server& server, const std::vector<v1::GenerateRequest>& pool) {
   const std::vector<Said> alone = run_alone(server, pool);
   Tally tally;
+  Gate gate;
   const double warm_ms = options.warm_seconds * 1000;
-  const double end_ms = warm_ms + options.seconds * 1000;
+  std::atomic<double> end_ms = warm_ms + options.seconds * 1000;  // later by what rests take
   const Clock::time_point start = Clock::now();
   const auto sleep_until = [&](double ms) {
     std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(ms - ms_since(start)));
@@ -268,7 +303,11 @@ bool run_load(const Options& options, const Server& server, const std::vector<v1
     while (ms_since(start) < end_ms) {
       std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(pause(random)));
       const size_t which = random() % pool.size();
+      gate.enter();
+      // Over while it waited there.
+      if (ms_since(start) >= end_ms) return gate.leave();
       const Outcome outcome = server.generate(static_cast<size_t>(number), pool[which], start);
+      gate.leave();
       tally.add(outcome, alone[which]);
       if (outcome.retry_after) std::this_thread::sleep_for(*outcome.retry_after);
     }
@@ -276,12 +315,22 @@ bool run_load(const Options& options, const Server& server, const std::vector<v1
   std::vector<std::jthread> streams;
   for (int i = 0; i < options.streams; ++i) streams.emplace_back(stream, i);
   Memory memory(options);
+  const auto mark_at_rest = [&](const std::string& name) {
+    gate.close();
+    // Sessions end behind their replies.
+    std::this_thread::sleep_for(kRest);
+    memory.mark(name);
+  };
   sleep_until(warm_ms);
   for (int mark = 0; ms_since(start) < end_ms; ++mark) {
-    memory.mark("minute " + std::to_string(mark));
-    sleep_until(std::min(warm_ms + (mark + 1) * 60'000.0, end_ms));
+    const double from = ms_since(start);
+    mark_at_rest("minute " + std::to_string(mark));
+    end_ms += ms_since(start) - from;
+    gate.open();
+    sleep_until(std::min(ms_since(start) + 60'000, end_ms.load()));
   }
-  memory.mark("end");
+  mark_at_rest("end");
+  gate.open();
   streams.clear();
   tally.print(ms_since(start) / 1000);
   return tally.good() && memory.flat();

@@ -45,15 +45,14 @@ class Manager:
         ready, _, _ = select.select([self.messages], [], [], timeout)
         return dict(line.split("=", 1) for line in self.messages.recv(4096).decode().splitlines()) if ready else None
 
-    def wait_for(self, key):
+    def wait_for(self, key, seconds=60):
         seen = []
-        while True:
-            message = self.next()
-            if message is None:
-                raise AssertionError(f"no {key} in 60 s; there were {seen}")
+        end = time.monotonic() + seconds
+        while message := self.next(max(end - time.monotonic(), 0)):
             if key in message:
                 return message, seen
             seen.append(message)
+        raise AssertionError(f"no {key} in {seconds} s; there were {seen}")
 
 
 class ServiceManagerTest(unittest.TestCase):

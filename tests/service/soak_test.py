@@ -1,5 +1,5 @@
 """Many streams at once that come and go at random, on the CPU, over real processes: each is complete and, bit for bit, that
-of the same request alone, none is refused, memory stays flat, and nothing is left behind.
+of the same request alone, none is refused, memory at rest stays flat, and nothing is left behind.
 
 soak_test.py ETE_FRONT ETE_WORKER LOAD_TEST MODEL... [--streams N] [--seconds N] [--warm-seconds N] [--chunks N,N]
 For every model and every bound of prompt rows a pass (0: as planned) a worker of its own.
@@ -13,7 +13,7 @@ import sys
 
 from processes import Front, Processes, eventually
 
-GROWTH_MIB = 96  # of 64 streams' sessions and buffers, more of which are large at one mark than at another
+GROWTH_MIB = 16  # at rest: of what malloc keeps and of pages that became huge
 CACHE = "32M"  # of prefixes; full behind the first seconds
 
 
