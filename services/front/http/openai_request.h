@@ -30,6 +30,7 @@ struct OpenAiRequest {
   bool stream = false;
   bool include_usage = false;
   bool echo_prompt = false;  // completions begin with their prompt
+  bool token_ids = false;    // the ids of prompt and reply are told beside the text
   FieldNames names;
   RequestJson echo;  // what a response repeats of it, where one does
 
