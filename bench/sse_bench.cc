@@ -95,6 +95,12 @@ int free_port() {
   return ntohs(address.sin_port);
 }
 
+struct Folder {
+  Folder() { check(mkdtemp(path.data()) != nullptr, path); }
+  ~Folder() { std::filesystem::remove_all(path); }
+  std::string path = "/tmp/ete-sse-XXXXXX";
+};
+
 class Front {
  public:
   Front(const Options& options, const std::string& folder, int port) {
@@ -249,19 +255,18 @@ int parse(int argc, char** argv, Options& options) {
 }
 
 int run(const Options& options) {
-  char folder[] = "/tmp/ete-sse-XXXXXX";
-  check(mkdtemp(folder) != nullptr, "mkdtemp");
+  const Folder folder;
   Pacer pacer(options);
   std::vector<double> added_ms;
   double cpu = 0, seconds = 0;
   {
     front::ToyWorker::Options paced;
-    paced.path = std::string(folder) + "/worker";
+    paced.path = folder.path + "/worker";
     paced.context = 2048;
     paced.pace = [&](const std::vector<int32_t>& prompt, int reply) { pacer.wait(prompt, reply); };
     const front::ToyWorker worker(paced);
     const int port = free_port();
-    const Front front(options, folder, port);
+    const Front front(options, folder.path, port);
     Streams streams(options, pacer, port);
     const double cpu_before = front.cpu_seconds();
     const Clock::time_point begin = Clock::now();
@@ -270,7 +275,6 @@ int run(const Options& options) {
     cpu = front.cpu_seconds() - cpu_before;
     pacer.stop();
   }
-  std::filesystem::remove_all(folder);
   std::sort(added_ms.begin(), added_ms.end());
   const auto percentile = [&](double share) {
     return added_ms[std::min(added_ms.size() - 1,
