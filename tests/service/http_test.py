@@ -179,6 +179,19 @@ class Echo(HttpTest):
         self.assertIn("echo repeats the prompt for each choice", error["message"])
 
 
+class Usage(HttpTest):
+    def test_in_every_event_of_a_stream(self):
+        options = {"include_usage": True, "continuous_usage_stats": True}
+        for path, body, prompt in (("/v1/completions", COMPLETION, 6), ("/v1/chat/completions", CHAT, 22)):
+            events = self.servers.events(path, {**body, "stream_options": options})
+            told = [(event["usage"]["prompt_tokens"], event["usage"]["completion_tokens"]) for event in events]
+            first = [(prompt, 0)] if path.endswith("chat/completions") else []
+            self.assertEqual(told, [*first, *((prompt, i) for i in range(1, 13)), (prompt, 12), (prompt, 12)])
+        alone = {"continuous_usage_stats": True}
+        name = "stream_options.continuous_usage_stats"
+        self.refused("/v1/completions", 400, name, **COMPLETION, stream=True, stream_options=alone)
+
+
 class TokenIds(HttpTest):
     def test_of_prompt_and_reply(self):
         (choice,) = self.post("/v1/completions", **COMPLETION, return_token_ids=True)["choices"]

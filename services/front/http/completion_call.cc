@@ -204,7 +204,7 @@ void CompletionCall::hold(size_t bytes, const char* instead) {
 }
 
 void CompletionCall::on_prompt(int choice, const v1::PromptInfo& prompt) {
-  if (!request_.echo_prompt && !request_.token_ids) return;
+  if (!request_.echo_prompt && !request_.token_ids && !request_.usage_so_far) return;
   // No reader, however quick, keeps these from coming all at once.
   hold(
       request_.prompts[static_cast<size_t>(choice / request_.n)].ByteSizeLong() + prompt.ByteSizeLong() +

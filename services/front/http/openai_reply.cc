@@ -47,6 +47,7 @@ class CompletionReply : public OpenAiReply {
       : model_(std::move(model)),
         include_usage_(request.include_usage),
         token_ids_(request.token_ids),
+        usage_so_far_(request.usage_so_far),
         id_(std::move(id)),
         created_(unix_time()) {}
 
@@ -77,19 +78,25 @@ class CompletionReply : public OpenAiReply {
   Json head(const char* object) const {
     return {{"id", id_}, {"object", object}, {"created", created_}, {"model", model_->name}};
   }
-  std::string chunk(Json choice) const {
+  std::string chunk(Json choice) {
     Json json = head(stream_object());
+    const int index = choice["index"];
     json["choices"] = Json::array({std::move(choice)});
     if (include_usage_) json["usage"] = nullptr;
+    if (usage_so_far_) json["usage"] = usage_json(so_far_[index]);
     return event_of(json);
   }
   const ServedModel& model() const { return *model_; }
   bool token_ids() const { return token_ids_; }
+  void count(int choice, const v1::PromptInfo& prompt) { so_far_[choice].prompt = prompt.prompt_ids_size(); }
+  void count(int choice, const v1::Piece& piece) { so_far_[choice].completion += piece.ids_size(); }
 
  private:
   const std::shared_ptr<const ServedModel> model_;
   const bool include_usage_;
   const bool token_ids_;  // told beside the text, as vLLM names them
+  const bool usage_so_far_;
+  std::map<int, TokenUsage> so_far_;  // by choice
   const std::string id_;
   const int64_t created_;
 };
@@ -103,6 +110,7 @@ class TextReply final : public CompletionReply {
   }
 
   std::string prompt(int choice, const v1::PromptInfo& prompt) override {
+    count(choice, prompt);
     if (echoed_.empty() && !token_ids()) return "";
     Json json = json_of(choice, echoed_.empty() ? "" : prompt_text(choice), {}, nullptr);
     if (!echoed_.empty()) json["logprobs"] = prompt_logprobs(choice, prompt);
@@ -112,6 +120,7 @@ class TextReply final : public CompletionReply {
   }
   std::string begin(int /*choice*/) override { return ""; }
   std::string piece(int choice, const v1::Piece& piece) override {
+    count(choice, piece);
     if (piece.text().empty() && piece.logprobs().empty() && !token_ids()) return "";
     Json json = json_of(choice, piece.text(), {piece.logprobs().begin(), piece.logprobs().end()}, nullptr);
     if (token_ids()) json["token_ids"] = ids_json(piece.ids());
@@ -219,6 +228,7 @@ class ChatReply final : public CompletionReply {
       : CompletionReply(std::move(model), request, std::move(id)), style_(style) {}
 
   std::string prompt(int choice, const v1::PromptInfo& prompt) override {
+    count(choice, prompt);
     if (token_ids()) state_of(choice).prompt_ids = ids_json(prompt.prompt_ids());
     return "";
   }
@@ -229,6 +239,7 @@ class ChatReply final : public CompletionReply {
     return chunk(std::move(first));
   }
   std::string piece(int choice, const v1::Piece& piece) override {
+    count(choice, piece);
     if (piece.text().empty() && piece.logprobs().empty() && !token_ids()) return "";
     Json beside = {{"logprobs", logprobs_json({piece.logprobs().begin(), piece.logprobs().end()})}};
     if (token_ids()) beside["token_ids"] = ids_json(piece.ids());

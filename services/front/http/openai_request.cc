@@ -125,6 +125,10 @@ void read_streaming(JsonFields& fields, OpenAiRequest& request) {
   if (!request.stream) refuse_field("stream_options", shown(*options), "it with \"stream\": true only");
   JsonFields values(*options, "stream_options");
   request.include_usage = values.boolean("include_usage").value_or(false);
+  request.usage_so_far = values.boolean("continuous_usage_stats").value_or(false);
+  if (request.usage_so_far && !request.include_usage) {
+    refuse_field("stream_options.continuous_usage_stats", "true", "it with \"include_usage\": true only");
+  }
   values.ignore("include_obfuscation");
   values.refuse_others();
 }
