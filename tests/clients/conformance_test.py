@@ -1,7 +1,8 @@
-"""Every client through the same cases, against a live `ete serve`.
+"""Every client through the same cases, against a live `ete serve`, or with --target against a server that runs already.
 
 Arguments: --root (of the sources), --ete (the program), --work (a folder for builds), --all (a client whose toolchain
-is missing fails instead of being skipped), and names of clients; none: all.
+is missing fails instead of being skipped), and names of clients; none: all. --target ADDRESS: that server, reached with
+--root-cert, --server-name and --token-file as the examples have them.
 """
 
 import argparse
@@ -51,6 +52,21 @@ class World:
         self.token_file = folder / "token"
         self.token_file.write_text(gateway.TOKEN + "\n")
         self.logprobs = self._logprobs()
+        self.sealed = self._sealed_front(options.ete, folder)
+        self.unix = self._front(options.ete, f"unix:{folder}/front.sock")
+
+    def _front(self, ete, address, *more):
+        return live_server.Front(ete, self.server.worker_address, address, *more)
+
+    def _sealed_front(self, ete, folder):
+        """With certificate and tokens of its own: nothing between it and a client."""
+        certificate, key = self.gateway.certificates.server
+        tokens = folder / "tokens"
+        made = subprocess.check_output([ete, "token", "--file", tokens, "--name", "client"], timeout=TIMEOUT)
+        self.sealed_token_file = folder / "sealed-token"
+        self.sealed_token_file.write_bytes(made)
+        address = f"127.0.0.1:{live_server.free_port()}"
+        return self._front(ete, address, "--tls-cert", certificate, "--tls-key", key, "--token-file", tokens)
 
     def _logprobs(self):
         """As the examples print them."""
@@ -65,18 +81,65 @@ class World:
         return lines
 
     def close(self):
+        self.sealed.stop()
+        self.unix.stop()
         self.gateway.stop()
         self.server.stop()
         self.folder.cleanup()
 
 
-class Conformance:
+class Example:
     """Mixed into a TestCase for each client, which has language, folder and world."""
 
     def run_example(self, address, prompt, *options):
         command = [*self.language.generate(self.folder), *map(str, options), address, prompt]
         return subprocess.run(command, capture_output=True, timeout=TIMEOUT)
 
+    def assert_text(self, done, text):
+        self.assertEqual(done.returncode, 0, done.stderr.decode())
+        self.assertEqual(done.stdout, text)
+
+    def assert_error(self, done, code, field="-"):
+        said = done.stderr.decode()
+        self.assertRegex(said, rf"(?m)^error code={code} field={re.escape(field)} .")
+        self.assertEqual(done.returncode, 1, said)
+
+
+class Target:
+    """A server that somebody else runs, and how it is reached."""
+
+    def __init__(self, given):
+        self.address = given.target
+        self.trust = [word for name in ("root_cert", "server_name") if (value := getattr(given, name)) is not None
+                      for word in ("--" + name.replace("_", "-"), value)]  # fmt: skip
+        self.token = [] if given.token_file is None else ["--token-file", given.token_file]
+
+    def close(self):
+        pass
+
+
+class Elsewhere(Example):
+    """Against a Target, of whose model nothing is known."""
+
+    def ask(self, *options):
+        return self.run_example(self.world.address, PROMPT, "--attempts", 1, *self.world.trust, *options)
+
+    def test_text(self):
+        done = self.ask(*self.world.token, "--seed", SEED, "--max-tokens", TOKENS)
+        self.assertEqual(done.returncode, 0, done.stderr.decode())
+        self.assertGreater(len(done.stdout), 0)
+        self.assertRegex(done.stderr.decode(), r"(?m)^finish reason=\w+ pieces=\d+ prompt_tokens=\d+ generated_tokens=\d+$")
+
+    def test_error_names_the_field(self):
+        self.assert_error(self.ask(*self.world.token, "--top-p", 2), "INVALID_ARGUMENT", "sampling.top_p")
+
+    def test_nothing_without_the_token(self):
+        if not self.world.token:
+            self.skipTest("no --token-file")
+        self.assert_error(self.ask(), "UNAUTHENTICATED")
+
+
+class Conformance(Example):
     def start_example(self, *options):
         command = [*self.language.generate(self.folder), *map(str, options), self.world.server.address, PROMPT]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -91,15 +154,6 @@ class Conformance:
 
         self.addCleanup(stop)
         return process
-
-    def assert_text(self, done, text):
-        self.assertEqual(done.returncode, 0, done.stderr.decode())
-        self.assertEqual(done.stdout, text)
-
-    def assert_error(self, done, code, field="-"):
-        said = done.stderr.decode()
-        self.assertRegex(said, rf"(?m)^error code={code} field={re.escape(field)} .")
-        self.assertEqual(done.returncode, 1, said)
 
     def delays(self, done):
         return [float(delay) for delay in re.findall(r"(?m)^retry attempt=\d+ delay=([\d.]+) ", done.stderr.decode())]
@@ -241,6 +295,24 @@ class Conformance:
             self.assertEqual(done.returncode, 2)
             self.assertIn(b"not Unix sockets", done.stderr)
 
+    def test_the_front_s_unix_socket(self):
+        if not self.language.unix_sockets:
+            self.skipTest("its library has none")
+        request = ["--seed", SEED, "--max-tokens", TOKENS]
+        self.assert_text(self.run_example(self.world.unix.address, PROMPT, *request), self.world.text)
+
+    def test_the_front_s_tls_and_token(self):
+        certificates, front = self.world.gateway.certificates, self.world.sealed.address
+        request = ["--seed", SEED, "--max-tokens", TOKENS, "--attempts", 1, "--server-name", "ete.test"]
+        trusting = [*request, "--root-cert", certificates.authority[0]]
+        token = ["--token-file", self.world.sealed_token_file]
+        self.assert_text(self.run_example(front, PROMPT, *trusting, *token), self.world.text)
+        self.assert_error(self.run_example(front, PROMPT, *trusting), "UNAUTHENTICATED")
+        wrong = ["--token-file", self.world.token_file]
+        self.assert_error(self.run_example(front, PROMPT, *trusting, *wrong), "UNAUTHENTICATED")
+        stranger = [*request, "--root-cert", certificates.other_authority[0]]
+        self.assert_error(self.run_example(front, PROMPT, *stranger, *token), "UNAVAILABLE")
+
     def test_tls(self):
         certificates = self.world.gateway.certificates
         trusting = ["--attempts", 1, "--root-cert", certificates.authority[0]]
@@ -286,6 +358,10 @@ def options():
     parser.add_argument("--ete", required=True)
     parser.add_argument("--work", type=pathlib.Path, required=True)
     parser.add_argument("--all", action="store_true")
+    parser.add_argument("--target", metavar="ADDRESS")
+    parser.add_argument("--root-cert", metavar="FILE")
+    parser.add_argument("--server-name", metavar="NAME")
+    parser.add_argument("--token-file", metavar="FILE")
     parser.add_argument("-k", dest="pattern", action="append", help="only tests of this name, as unittest has it")
     parser.add_argument("clients", nargs="*")
     return parser.parse_args()
@@ -315,14 +391,14 @@ def main():
     built, absent = prepare(given)
     if not built or (absent and given.all):
         sys.exit("clients_test: failed: " + (f"no toolchain for {', '.join(absent)}" if absent else "no client"))
-    world = World(given)
+    world, cases = (Target(given), Elsewhere) if given.target else (World(given), Conformance)
     try:
         loader = unittest.TestLoader()
         loader.testNamePatterns = [f"*{pattern}*" for pattern in given.pattern] if given.pattern else None
         suite = unittest.TestSuite()
         for language, folder in built:
             attributes = {"language": language, "folder": folder, "world": world}
-            case = type(language.name, (Conformance, unittest.TestCase), attributes)
+            case = type(language.name, (cases, unittest.TestCase), attributes)
             suite.addTests(loader.loadTestsFromTestCase(case))
         result = unittest.TextTestRunner(verbosity=2).run(suite)
     finally:

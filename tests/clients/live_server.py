@@ -30,6 +30,31 @@ def wait_until(condition, seconds, what):
         time.sleep(0.02)
 
 
+class Front:
+    """A front of its own beside a worker that runs already."""
+
+    def __init__(self, ete, worker, address, *options):
+        self.address = address
+        program = pathlib.Path(ete).with_name("ete-front")
+        command = [program, "--worker", worker, "--listen", address, "--drain-grace", "1", *options]
+        self._process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        try:
+            wait_until(self._listens, START_TIMEOUT, f"a front at {address}")
+        except BaseException:
+            self.stop()
+            raise
+
+    def _listens(self):
+        family = socket.AF_UNIX if self.address.startswith("unix:") else socket.AF_INET
+        with socket.socket(family) as probe:
+            host, _, port = self.address.partition(":")
+            return probe.connect_ex(port if family == socket.AF_UNIX else (host, int(port))) == 0
+
+    def stop(self):
+        self._process.terminate()
+        self._process.wait(timeout=30)
+
+
 class LiveServer:
     # Some 25 tokens a second. Nothing is reused between requests, so that the same request has the same bits.
     PACED = ["--device", "cpu", "--resident-layers", "0", "--link-limit", "400M", "--prefix-cache", "0"]
@@ -57,6 +82,10 @@ class LiveServer:
         except BaseException:
             self.stop()
             raise
+
+    @property
+    def worker_address(self):
+        return self._worker_address
 
     def _read(self):
         for line in self._process.stderr:

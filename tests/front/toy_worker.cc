@@ -19,6 +19,8 @@ class ToyWorker::Service : public v1::Engine::Service {
                        grpc::ServerReaderWriter<v1::SessionReply, v1::SessionRequest>* stream) override {
     ++live_;
     ToySession session{options_.model, {}};
+    std::vector<int32_t> prompt;
+    int replies = 0;
     v1::SessionRequest request;
     while (stream->Read(&request)) {
       if (request.has_open()) {
@@ -37,8 +39,13 @@ class ToyWorker::Service : public v1::Engine::Service {
         opened.mutable_opened()->set_context(options_.context);
         stream->Write(opened);
         if (request.open().prompt_ids().empty()) continue;
+        prompt = {request.open().prompt_ids().begin(), request.open().prompt_ids().end()};
       }
-      std::this_thread::sleep_for(options_.step_time);
+      if (options_.pace && !request.has_fetch_row()) {
+        options_.pace(prompt, replies++);
+      } else {
+        std::this_thread::sleep_for(options_.step_time);
+      }
       if (context->IsCancelled()) break;
       if (!request.has_fetch_row()) ++steps_;
       stream->Write(session.reply_to(request));

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -21,6 +22,9 @@ class ToyWorker {
     int32_t vocab_size = ToyModel::kVocab;
     int64_t context = 64;
     std::chrono::milliseconds step_time{0};
+    // Instead of step_time: blocks until the session with that prompt is to get its next reply, of number 0
+    // on.
+    std::function<void(const std::vector<int32_t>& prompt, int reply)> pace = {};
     std::chrono::milliseconds model_time{0};  // before it tells of its model
     bool wrong_digest = false;
     bool loading = false;

@@ -179,6 +179,44 @@ class Echo(HttpTest):
         self.assertIn("echo repeats the prompt for each choice", error["message"])
 
 
+class Usage(HttpTest):
+    def test_in_every_event_of_a_stream(self):
+        options = {"include_usage": True, "continuous_usage_stats": True}
+        for path, body, prompt in (("/v1/completions", COMPLETION, 6), ("/v1/chat/completions", CHAT, 22)):
+            events = self.servers.events(path, {**body, "stream_options": options})
+            told = [(event["usage"]["prompt_tokens"], event["usage"]["completion_tokens"]) for event in events]
+            first = [(prompt, 0)] if path.endswith("chat/completions") else []
+            self.assertEqual(told, [*first, *((prompt, i) for i in range(1, 13)), (prompt, 12), (prompt, 12)])
+        alone = {"continuous_usage_stats": True}
+        name = "stream_options.continuous_usage_stats"
+        self.refused("/v1/completions", 400, name, **COMPLETION, stream=True, stream_options=alone)
+
+
+class TokenIds(HttpTest):
+    def test_of_prompt_and_reply(self):
+        (choice,) = self.post("/v1/completions", **COMPLETION, return_token_ids=True)["choices"]
+        self.assertEqual(choice["prompt_token_ids"], [256, *b"hello"])
+        self.assertEqual(self.post("/detokenize", tokens=choice["token_ids"])["prompt"], choice["text"])
+        self.assertNotIn("token_ids", self.post("/v1/completions", **COMPLETION)["choices"][0])
+        self.assertNotIn("token_ids", self.post("/v1/chat/completions", **CHAT)["choices"][0])
+
+    def test_of_streams(self):
+        for path, body in (("/v1/completions", COMPLETION), ("/v1/chat/completions", CHAT)):
+            (choice,) = self.post(path, **body, return_token_ids=True)["choices"]
+            self.assertEqual(len(choice["token_ids"]), 12)
+            events = [event["choices"][0] for event in self.servers.events(path, {**body, "return_token_ids": True})]
+            self.assertEqual(events[0]["prompt_token_ids"], choice["prompt_token_ids"])
+            self.assertEqual([event["token_ids"] for event in events], [[], *([id] for id in choice["token_ids"]), []])
+
+    def test_beside_echo_and_bounded_like_it(self):
+        body = {**COMPLETION, "echo": True, "return_token_ids": True}
+        (choice,) = self.post("/v1/completions", **body)["choices"]
+        first = self.servers.events("/v1/completions", body)[0]["choices"][0]
+        for told in (choice, first):
+            self.assertEqual(told["prompt_token_ids"], [256, *b"hello"])
+        self.assertEqual(first["text"], "hello")
+
+
 class Rest(HttpTest):
     def test_models_health_and_unknown_paths(self):
         status, models = self.servers.get("/v1/models")

@@ -383,6 +383,10 @@ class Browser(PageTest):
         self.settle(max_tokens="30", temperature="0")
         self.get("#open-settings").click()
         self.picture("narrow-settings")
+        edges = self.script("""const edge = (one) => one.getBoundingClientRect();
+            return [edge(document.querySelector('#settings-title')).top - edge(document.querySelector('#settings')).top,
+                    edge(document.querySelector('#settings')).bottom - edge(document.querySelector('#settings .primary')).bottom]""")
+        self.assertTrue(all(edge > 0 for edge in edges), edges)
         self.keys(Keys.ESCAPE)
         self.say("Hello.")
         self.until(lambda: len(self.replies()) == 2 and self.idle())

@@ -204,11 +204,13 @@ void CompletionCall::hold(size_t bytes, const char* instead) {
 }
 
 void CompletionCall::on_prompt(int choice, const v1::PromptInfo& prompt) {
-  if (!request_.echo_prompt) return;
+  if (!request_.echo_prompt && !request_.token_ids && !request_.usage_so_far) return;
   // No reader, however quick, keeps these from coming all at once.
   hold(
-      request_.prompts[static_cast<size_t>(choice / request_.n)].ByteSizeLong() + bytes_of(prompt.logprobs()),
-      "echo repeats the prompt for each choice; ask for fewer, or for less logprobs");
+      request_.prompts[static_cast<size_t>(choice / request_.n)].ByteSizeLong() + prompt.ByteSizeLong() +
+          bytes_of(prompt.logprobs()),
+      "echo repeats the prompt for each choice, as return_token_ids does its ids; ask for fewer, or for less "
+      "logprobs");
   if (request_.stream) {
     exchange_->write(reply_->prompt(choice, prompt));
   } else {
@@ -226,8 +228,9 @@ void CompletionCall::on_piece(int choice, const v1::Piece& piece) {
     exchange_->write(std::move(events));
     return;
   }
-  hold(piece.text().size() + bytes_of(piece.logprobs()), "ask for \"stream\": true");
+  hold(piece.ByteSizeLong() + bytes_of(piece.logprobs()), "ask for \"stream\": true");
   outcome.text += piece.text();
+  if (request_.token_ids) outcome.ids.insert(outcome.ids.end(), piece.ids().begin(), piece.ids().end());
   outcome.logprobs.insert(outcome.logprobs.end(), piece.logprobs().begin(), piece.logprobs().end());
 }
 

@@ -23,6 +23,10 @@ std::string token_text(const ServedModel& model, int32_t id) {
   return text;
 }
 
+Json ids_json(const google::protobuf::RepeatedField<int32_t>& ids) {
+  return Json(std::vector<int32_t>(ids.begin(), ids.end()));
+}
+
 size_t characters(const std::string& utf8) {
   size_t count = 0;
   for (const char byte : utf8) count += (static_cast<unsigned char>(byte) & 0xC0) != 0x80 ? 1 : 0;
@@ -39,8 +43,13 @@ Json usage_json(const TokenUsage& usage) {
 // What both kinds of completion have in common.
 class CompletionReply : public OpenAiReply {
  public:
-  CompletionReply(std::shared_ptr<const ServedModel> model, bool include_usage, std::string id)
-      : model_(std::move(model)), include_usage_(include_usage), id_(std::move(id)), created_(unix_time()) {}
+  CompletionReply(std::shared_ptr<const ServedModel> model, const OpenAiRequest& request, std::string id)
+      : model_(std::move(model)),
+        include_usage_(request.include_usage),
+        token_ids_(request.token_ids),
+        usage_so_far_(request.usage_so_far),
+        id_(std::move(id)),
+        created_(unix_time()) {}
 
   std::string last(const TokenUsage& usage) override {
     std::string done = "data: [DONE]\n\n";
@@ -69,17 +78,25 @@ class CompletionReply : public OpenAiReply {
   Json head(const char* object) const {
     return {{"id", id_}, {"object", object}, {"created", created_}, {"model", model_->name}};
   }
-  std::string chunk(Json choice) const {
+  std::string chunk(Json choice) {
     Json json = head(stream_object());
+    const int index = choice["index"];
     json["choices"] = Json::array({std::move(choice)});
     if (include_usage_) json["usage"] = nullptr;
+    if (usage_so_far_) json["usage"] = usage_json(so_far_[index]);
     return event_of(json);
   }
   const ServedModel& model() const { return *model_; }
+  bool token_ids() const { return token_ids_; }
+  void count(int choice, const v1::PromptInfo& prompt) { so_far_[choice].prompt = prompt.prompt_ids_size(); }
+  void count(int choice, const v1::Piece& piece) { so_far_[choice].completion += piece.ids_size(); }
 
  private:
   const std::shared_ptr<const ServedModel> model_;
   const bool include_usage_;
+  const bool token_ids_;  // told beside the text, as vLLM names them
+  const bool usage_so_far_;
+  std::map<int, TokenUsage> so_far_;  // by choice
   const std::string id_;
   const int64_t created_;
 };
@@ -87,31 +104,47 @@ class CompletionReply : public OpenAiReply {
 class TextReply final : public CompletionReply {
  public:
   TextReply(std::shared_ptr<const ServedModel> model, const OpenAiRequest& request, std::string id)
-      : CompletionReply(std::move(model), request.include_usage, std::move(id)), n_(request.n) {
+      : CompletionReply(std::move(model), request, std::move(id)), n_(request.n) {
     if (request.echo_prompt) echoed_ = request.prompts;
     scores_prompts_ = request.settings.logprobs().prompt();
   }
 
   std::string prompt(int choice, const v1::PromptInfo& prompt) override {
-    if (echoed_.empty()) return "";
-    return chunk({{"index", choice},
-                  {"text", prompt_text(choice)},
-                  {"logprobs", prompt_logprobs(choice, prompt)},
-                  {"finish_reason", nullptr}});
+    count(choice, prompt);
+    if (echoed_.empty() && !token_ids()) return "";
+    Json json = json_of(choice, echoed_.empty() ? "" : prompt_text(choice), {}, nullptr);
+    if (!echoed_.empty()) json["logprobs"] = prompt_logprobs(choice, prompt);
+    if (token_ids())
+      json.update({{"prompt_token_ids", ids_json(prompt.prompt_ids())}, {"token_ids", Json::array()}});
+    return chunk(std::move(json));
   }
   std::string begin(int /*choice*/) override { return ""; }
   std::string piece(int choice, const v1::Piece& piece) override {
-    if (piece.text().empty() && piece.logprobs().empty()) return "";
-    return chunk(json_of(choice, piece.text(), {piece.logprobs().begin(), piece.logprobs().end()}, nullptr));
+    count(choice, piece);
+    if (piece.text().empty() && piece.logprobs().empty() && !token_ids()) return "";
+    Json json = json_of(choice, piece.text(), {piece.logprobs().begin(), piece.logprobs().end()}, nullptr);
+    if (token_ids()) json["token_ids"] = ids_json(piece.ids());
+    return chunk(std::move(json));
   }
   std::string finish(int choice, v1::FinishReason reason) override {
-    return chunk(json_of(choice, "", {}, finish_name(reason)));
+    Json json = json_of(choice, "", {}, finish_name(reason));
+    if (token_ids()) json["token_ids"] = Json::array();
+    return chunk(std::move(json));
   }
 
  protected:
   const char* stream_object() const override { return "text_completion"; }
   const char* whole_object() const override { return "text_completion"; }
   Json choice_json(int index, const ChoiceOutcome& outcome) override {
+    Json choice = text_choice(index, outcome);
+    if (token_ids())
+      choice.update(
+          {{"prompt_token_ids", ids_json(outcome.prompt.prompt_ids())}, {"token_ids", outcome.ids}});
+    return choice;
+  }
+
+ private:
+  Json text_choice(int index, const ChoiceOutcome& outcome) {
     if (echoed_.empty()) return json_of(index, outcome.text, outcome.logprobs, finish_name(outcome.reason));
     Json all = prompt_logprobs(index, outcome.prompt);
     Json choice =
@@ -127,7 +160,6 @@ class TextReply final : public CompletionReply {
     return choice;
   }
 
- private:
   // As the client gave it.
   std::string prompt_text(int choice) const {
     const v1::GenerateRequest& prompt = echoed_[static_cast<size_t>(choice / n_)];
@@ -191,22 +223,34 @@ class TextReply final : public CompletionReply {
 
 class ChatReply final : public CompletionReply {
  public:
-  ChatReply(std::shared_ptr<const ServedModel> model, bool include_usage, std::string id,
+  ChatReply(std::shared_ptr<const ServedModel> model, const OpenAiRequest& request, std::string id,
             const ReplyStyle& style)
-      : CompletionReply(std::move(model), include_usage, std::move(id)), style_(style) {}
+      : CompletionReply(std::move(model), request, std::move(id)), style_(style) {}
 
+  std::string prompt(int choice, const v1::PromptInfo& prompt) override {
+    count(choice, prompt);
+    if (token_ids()) state_of(choice).prompt_ids = ids_json(prompt.prompt_ids());
+    return "";
+  }
   std::string begin(int choice) override {
-    return chunk(delta(choice, {{"role", "assistant"}, {"content", ""}}, nullptr, nullptr));
+    Json first = delta(choice, {{"role", "assistant"}, {"content", ""}}, nullptr, nullptr);
+    if (token_ids())
+      first.update({{"prompt_token_ids", state_of(choice).prompt_ids}, {"token_ids", Json::array()}});
+    return chunk(std::move(first));
   }
   std::string piece(int choice, const v1::Piece& piece) override {
-    if (piece.text().empty() && piece.logprobs().empty()) return "";
-    Json logprobs = logprobs_json({piece.logprobs().begin(), piece.logprobs().end()});
-    return events(choice, state_of(choice).parser.push(piece.text()), std::move(logprobs));
+    count(choice, piece);
+    if (piece.text().empty() && piece.logprobs().empty() && !token_ids()) return "";
+    Json beside = {{"logprobs", logprobs_json({piece.logprobs().begin(), piece.logprobs().end()})}};
+    if (token_ids()) beside["token_ids"] = ids_json(piece.ids());
+    return events(choice, state_of(choice).parser.push(piece.text()), std::move(beside));
   }
   std::string finish(int choice, v1::FinishReason reason) override {
     State& state = state_of(choice);
-    const std::string last = events(choice, state.parser.finish(), nullptr);
-    return last + chunk(delta(choice, Json::object(), nullptr, reason_name(reason, state.calls > 0)));
+    const std::string last = events(choice, state.parser.finish(), nothing_beside());
+    Json end = delta(choice, Json::object(), nullptr, reason_name(reason, state.calls > 0));
+    end.update(nothing_beside());
+    return last + chunk(std::move(end));
   }
 
  protected:
@@ -225,16 +269,21 @@ class ChatReply final : public CompletionReply {
       if (reply.content.empty()) message["content"] = nullptr;
       for (const ReplyParser::Call& call : reply.calls) message["tool_calls"].push_back(call_json(call));
     }
-    return {{"index", index},
-            {"message", std::move(message)},
-            {"logprobs", logprobs_json(outcome.logprobs)},
-            {"finish_reason", reason_name(outcome.reason, !reply.calls.empty())}};
+    Json choice = {{"index", index},
+                   {"message", std::move(message)},
+                   {"logprobs", logprobs_json(outcome.logprobs)},
+                   {"finish_reason", reason_name(outcome.reason, !reply.calls.empty())}};
+    if (token_ids())
+      choice.update(
+          {{"prompt_token_ids", ids_json(outcome.prompt.prompt_ids())}, {"token_ids", outcome.ids}});
+    return choice;
   }
 
  private:
   struct State {
     ReplyParser parser;
     int calls = 0;
+    Json prompt_ids = nullptr;  // where they were asked for
   };
 
   State& state_of(int choice) {
@@ -252,12 +301,21 @@ class ChatReply final : public CompletionReply {
             {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
   }
 
-  // An event for each kind of thing in the part; the first has the logprobs, and there is one for them in any
-  // case.
-  std::string events(int choice, const ReplyParser::Part& part, Json logprobs) {
+  Json nothing_beside() const {
+    Json beside = {{"logprobs", nullptr}};
+    if (token_ids()) beside["token_ids"] = Json::array();
+    return beside;
+  }
+
+  // An event for each kind of thing in the part; the first has the logprobs and ids that come beside it, and
+  // there is one for them in any case.
+  std::string events(int choice, const ReplyParser::Part& part, Json beside) {
     std::string out;
+    const bool told = beside != nothing_beside();
     const auto add = [&](Json what) {
-      out += chunk(delta(choice, std::move(what), std::exchange(logprobs, nullptr), nullptr));
+      Json json = delta(choice, std::move(what), nullptr, nullptr);
+      json.update(std::exchange(beside, nothing_beside()));
+      out += chunk(std::move(json));
     };
     if (!part.reasoning.empty()) add({{"reasoning_content", part.reasoning}});
     if (!part.content.empty()) add({{"content", part.content}});
@@ -266,7 +324,7 @@ class ChatReply final : public CompletionReply {
       json.update(call_json(call));
       add({{"tool_calls", Json::array({std::move(json)})}});
     }
-    if (!logprobs.is_null()) add({{"content", ""}});
+    if (told && out.empty()) add({{"content", ""}});
     return out;
   }
 
@@ -312,8 +370,7 @@ std::unique_ptr<OpenAiReply> make_completion_reply(std::shared_ptr<const ServedM
 
 std::unique_ptr<OpenAiReply> make_chat_reply(std::shared_ptr<const ServedModel> model,
                                              const OpenAiRequest& request, const ReplyStyle& style) {
-  return std::make_unique<ChatReply>(std::move(model), request.include_usage,
-                                     "chatcmpl-" + service::random_id(), style);
+  return std::make_unique<ChatReply>(std::move(model), request, "chatcmpl-" + service::random_id(), style);
 }
 
 int64_t unix_time() {

@@ -17,6 +17,7 @@ namespace ete::front {
 struct ChoiceOutcome {
   v1::PromptInfo prompt;
   std::string text;
+  std::vector<int32_t> ids;  // where they were asked for
   std::vector<v1::TokenLogprobs> logprobs;
   v1::FinishReason reason = v1::FINISH_REASON_UNSPECIFIED;
   bool heard_of = false;  // its first piece, or its end, has come

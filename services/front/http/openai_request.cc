@@ -4,6 +4,7 @@
 #include <charconv>
 #include <limits>
 
+#include "services/common/process.h"
 #include "services/front/front_error.h"
 #include "services/front/http/response_format.h"
 
@@ -124,6 +125,10 @@ void read_streaming(JsonFields& fields, OpenAiRequest& request) {
   if (!request.stream) refuse_field("stream_options", shown(*options), "it with \"stream\": true only");
   JsonFields values(*options, "stream_options");
   request.include_usage = values.boolean("include_usage").value_or(false);
+  request.usage_so_far = values.boolean("continuous_usage_stats").value_or(false);
+  if (request.usage_so_far && !request.include_usage) {
+    refuse_field("stream_options.continuous_usage_stats", "true", "it with \"include_usage\": true only");
+  }
   values.ignore("include_obfuscation");
   values.refuse_others();
 }
@@ -145,6 +150,8 @@ void read_common(JsonFields& fields, OpenAiRequest& request) {
     settings.set_draft_tokens(static_cast<int32_t>(*drafts));
   }
   if (auto salt = fields.string("cache_salt")) settings.set_cache_salt(std::move(*salt));
+  // Under a salt that nobody had before there is nothing to reuse.
+  if (!fields.boolean("cache_prompt").value_or(true)) settings.set_cache_salt(service::random_id());
   if (const auto value = fields.boolean("resume")) settings.set_resume(*value);
   for (const char* name : {"user", "metadata", "store", "service_tier", "safety_identifier",
                            "prompt_cache_key", "prompt_cache_retention"}) {
@@ -223,6 +230,7 @@ OpenAiRequest parse_completion(const std::string& body) {
   if (best_of.value_or(request.n) != request.n)
     refuse_field("best_of", std::to_string(*best_of), "the same as n");
   request.echo_prompt = fields.boolean("echo").value_or(false);
+  request.token_ids = fields.boolean("return_token_ids").value_or(false);
   if (request.echo_prompt && request.settings.has_logprobs()) {
     request.settings.mutable_logprobs()->set_prompt(true);
   }
@@ -238,6 +246,7 @@ OpenAiRequest parse_chat_completion(const std::string& body) {
   request.names = {"messages", "max_completion_tokens", "top_logprobs"};
   read_common(fields, request);
   request.chat = read_chat(fields);
+  request.token_ids = fields.boolean("return_token_ids").value_or(false);
   std::optional<int64_t> most = fields.integer("max_completion_tokens", 0, kInt32Max);
   const std::optional<int64_t> older = fields.integer("max_tokens", 0, kInt32Max);
   if (!most && older) request.names.max_tokens = "max_tokens";

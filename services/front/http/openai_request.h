@@ -29,7 +29,9 @@ struct OpenAiRequest {
   int n = 1;  // choices of each prompt
   bool stream = false;
   bool include_usage = false;
-  bool echo_prompt = false;  // completions begin with their prompt
+  bool usage_so_far = false;  // in every event of a stream
+  bool echo_prompt = false;   // completions begin with their prompt
+  bool token_ids = false;     // the ids of prompt and reply are told beside the text
   FieldNames names;
   RequestJson echo;  // what a response repeats of it, where one does
 

@@ -47,6 +47,7 @@ export class Settings {
       this.#object(field, "");
     }
     this.dialog.showModal();
+    this.dialog.scrollTop = 0;
   }
 
   // The members of a request.

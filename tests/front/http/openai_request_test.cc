@@ -55,6 +55,16 @@ TEST(OpenAiRequest, AbsentAndNullAreTheSame) {
   }
 }
 
+TEST(OpenAiRequest, WithoutCacheNoTwoShareASalt) {
+  const auto salt = [](const std::string& more) {
+    return parse_completion(with_prompt(more)).settings.cache_salt();
+  };
+  EXPECT_EQ(salt(R"("cache_prompt": true, "cache_salt": "s")"), "s");
+  const std::string first = salt(R"("cache_prompt": false, "cache_salt": "s")");
+  EXPECT_GE(first.size(), 16u);
+  EXPECT_NE(first, salt(R"("cache_prompt": false, "cache_salt": "s")"));
+}
+
 TEST(OpenAiRequest, FourFormsOfPrompts) {
   EXPECT_EQ(parse_completion(R"({"prompt": ["a", "b"]})").prompts.size(), 2u);
   const auto ids = parse_completion(R"({"prompt": [1, 2]})").prompts;
