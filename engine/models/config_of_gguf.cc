@@ -33,7 +33,7 @@ HfName name_for(const ModelFiles& model) {
     case Family::gemma3:
       return {"Gemma3ForCausalLM", "gemma3_text"};
     case Family::qwen3_5:
-      break;
+      return {"Qwen3_5ForCausalLM", "qwen3_5_text"};
   }
   unsupported(model, "no config.json can be made for architecture " + c.architecture);
 }
@@ -65,7 +65,8 @@ Json rope_scaling(const ModelFiles& model) {
 void add_biases(const ModelFiles& model, Json* config) {
   const ModelConfig& c = model.config;
   const bool is_llama = c.family == Family::llama && c.layer_window.front() == 0;
-  const bool has_key = is_llama || c.family == Family::qwen3 || c.family == Family::gemma3;
+  const bool has_key =
+      is_llama || c.family == Family::qwen3 || c.family == Family::qwen3_5 || c.family == Family::gemma3;
   const bool qkv_without_key = c.attention_qkv_bias && !has_key && c.family != Family::qwen2;
   if ((has_key && c.attention_qkv_bias != c.attention_o_bias) || qkv_without_key ||
       (!has_key && c.attention_o_bias)) {
@@ -89,6 +90,21 @@ void add_windows(const ModelConfig& c, Json* config) {
   } else if (c.family == Family::qwen2 || c.family == Family::qwen3) {
     (*config)["use_sliding_window"] = false;
   }
+}
+
+void add_linear_layers(const ModelConfig& c, Json* config) {
+  Json types = Json::array();
+  for (const bool is_linear : c.linear_attention) {
+    types.push_back(is_linear ? "linear_attention" : "full_attention");
+  }
+  (*config)["layer_types"] = types;
+  (*config)["linear_num_key_heads"] = c.delta_net.key_heads;
+  (*config)["linear_num_value_heads"] = c.delta_net.value_heads;
+  (*config)["linear_key_head_dim"] = c.delta_net.key_dim;
+  (*config)["linear_value_head_dim"] = c.delta_net.value_dim;
+  (*config)["linear_conv_kernel_dim"] = c.delta_net.conv_kernel;
+  (*config)["partial_rotary_factor"] =
+      static_cast<double>(c.rope.rotary_dim) / static_cast<double>(c.head_dim);
 }
 
 }  // namespace
@@ -120,6 +136,7 @@ Json config_of_gguf(const ModelFiles& model) {
   }
   add_biases(model, &config);
   add_windows(c, &config);
+  if (c.family == Family::qwen3_5) add_linear_layers(c, &config);
   if (c.bos_token_id >= 0) config["bos_token_id"] = c.bos_token_id;
   if (!c.eos_token_ids.empty()) config["eos_token_id"] = c.eos_token_ids;
   return config;

@@ -3,13 +3,16 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <future>
 #include <memory>
+#include <span>
 #include <utility>
 
 #include "engine/base/error.h"
 #include "engine/models/pack_directory.h"
 #include "engine/models/pack_plan.h"
 #include "engine/ops/pack_integers.h"
+#include "engine/ops/quantise.h"
 #include "engine/weights/checkpoint_writer.h"
 #include "engine/weights/mapped_file.h"
 
@@ -18,54 +21,57 @@ namespace {
 
 constexpr size_t kSlabBytes = size_t{32} << 20;  // of the source, read and written at once
 
-struct Difference {
-  double max_abs = 0;
-  double squares = 0;
-  double reference_squares = 0;
-
-  // scale * q [count] against exact [count], in lanes that a compiler may turn into vectors.
-  void add(float scale, const int8_t* q, const float* exact, int64_t count) {
-    constexpr int64_t kLanes = 8;
-    double most[kLanes] = {};
-    double sum[kLanes] = {};
-    double reference[kLanes] = {};
-    for (int64_t first = 0; first < count; first += kLanes) {
-      for (int64_t lane = 0; lane < std::min(kLanes, count - first); ++lane) {
-        const double value = exact[first + lane];
-        const double difference = std::abs(static_cast<double>(scale * q[first + lane]) - value);
-        most[lane] = most[lane] < difference ? difference : most[lane];
-        sum[lane] += difference * difference;
-        reference[lane] += value * value;
-      }
-    }
-    for (int64_t lane = 0; lane < kLanes; ++lane) add(Difference{most[lane], sum[lane], reference[lane]});
-  }
-  void add(const Difference& other) {
-    max_abs = std::max(max_abs, other.max_abs);
-    squares += other.squares;
-    reference_squares += other.reference_squares;
-  }
-};
-
 // One thread's.
 struct Scratch {
-  std::vector<float> values;     // [cols]
-  std::vector<std::byte> panel;  // of 16 rows, the first is used
-  std::vector<int8_t> q;         // [cols]
-  std::vector<float> scales;     // [scales of a row]
-  Difference difference;
+  std::vector<float> values;  // [cols]
+  std::vector<int8_t> q;      // [cols]
+  std::vector<float> scales;  // [scales of a row]
+  QuantisationError error;
 };
+
+// Two buffers in turn: one is filled while the other is written.
+class WriteBehind {
+ public:
+  explicit WriteBehind(CheckpointWriter& writer) : writer_(writer) {}
+  ~WriteBehind() {
+    if (pending_.valid()) pending_.wait();
+  }
+  WriteBehind(const WriteBehind&) = delete;
+  WriteBehind& operator=(const WriteBehind&) = delete;
+
+  std::vector<std::byte>& to_fill() { return buffers_[turn_]; }
+  // What was filled. Throws what the writing of the buffer before threw.
+  void write() {
+    finish();
+    pending_ = std::async(std::launch::async,
+                          [this, &data = std::as_const(buffers_[turn_])] { writer_.write(data); });
+    turn_ = 1 - turn_;
+  }
+  void finish() {
+    if (pending_.valid()) pending_.get();
+  }
+
+ private:
+  CheckpointWriter& writer_;
+  std::vector<std::byte> buffers_[2];
+  size_t turn_ = 0;
+  std::future<void> pending_;
+};
+
+void append(std::span<const std::byte> bytes, std::vector<std::byte>* to) {
+  to->insert(to->end(), bytes.begin(), bytes.end());
+}
 
 // Writes the tensors of a plan one after the other.
 class Packer {
  public:
   Packer(ThreadPool& pool, CheckpointWriter& writer)
-      : pool_(pool), writer_(writer), scratch_(static_cast<size_t>(pool.size())) {}
+      : pool_(pool), writer_(writer), behind_(writer), scratch_(static_cast<size_t>(pool.size())) {}
 
   PackedTensor write(const PackItem& item) {
     PackedTensor report{.name = item.name, .shape = item.shape, .is_quantised = item.is_quantised()};
     if (item.is_quantised()) {
-      const Difference sum = write_quantised(item);
+      const QuantisationError sum = write_quantised(item);
       report.max_abs = sum.max_abs;
       if (sum.reference_squares > 0) report.relative_rms = std::sqrt(sum.squares / sum.reference_squares);
     } else if (item.is_raw) {
@@ -75,9 +81,11 @@ class Packer {
     }
     return report;
   }
+  void finish() { behind_.finish(); }
 
  private:
   void write_raw(const SourceTensor& source) {
+    behind_.finish();
     for (size_t begin = 0; begin < source.data_bytes; begin += kSlabBytes) {
       const size_t count = std::min(kSlabBytes, source.data_bytes - begin);
       writer_.write({source.data + begin, count});
@@ -87,6 +95,7 @@ class Packer {
 
   // Rows as f32: what a GGUF file holds in another form.
   void write_values(const PackItem& item) {
+    behind_.finish();
     const int64_t cols = item.cols();
     std::vector<float> values(static_cast<size_t>(cols));
     for (int64_t row = 0; row < item.rows(); ++row) {
@@ -96,50 +105,52 @@ class Packer {
     drop_pages(item.source->data, item.source->data_bytes);
   }
 
-  Difference write_quantised(const PackItem& item) {
+  QuantisationError write_quantised(const PackItem& item) {
     const int64_t cols = item.cols();
     const WeightFormat format = *item.format;
     for (Scratch& scratch : scratch_) {
       scratch.values.resize(static_cast<size_t>(cols));
       scratch.q.resize(static_cast<size_t>(cols));
       scratch.scales.resize(static_cast<size_t>(cols / scale_cols(format, cols)));
-      scratch.panel.assign(panel_bytes(format, cols), std::byte{0});
-      scratch.difference = {};
+      scratch.error = {};
     }
     const size_t source_row = item.source->data_bytes / static_cast<size_t>(item.rows());
     const int64_t slab = std::max<int64_t>(static_cast<int64_t>(kSlabBytes / source_row), 16);
-    std::vector<std::byte> integers;
     std::vector<std::byte> scales(static_cast<size_t>(item.rows()) * item.scale_row_bytes());
     for (int64_t begin = 0; begin < item.rows(); begin += slab) {
       const int64_t count = std::min(slab, item.rows() - begin);
+      std::vector<std::byte>& integers = behind_.to_fill();
       integers.resize(static_cast<size_t>(count) * item.integer_row_bytes());
       pool_.parallel_for(count, [&](int64_t i, int worker) {
         Scratch& scratch = scratch_[static_cast<size_t>(worker)];
-        quantise_row(item, begin + i, &scratch);
+        quantise(item, begin + i, &scratch);
         item.store_integers(scratch.q, integers.data() + static_cast<size_t>(i) * item.integer_row_bytes());
         item.store_scales(scratch.scales,
                           scales.data() + static_cast<size_t>(begin + i) * item.scale_row_bytes());
       });
-      writer_.write(integers);
+      behind_.write();
       drop_pages(item.source->data + static_cast<size_t>(begin) * source_row,
                  static_cast<size_t>(count) * source_row);
     }
-    writer_.write(scales);
-    if (item.is_packed()) writer_.write(std::as_bytes(std::span(item.shape)));
-    Difference sum;
-    for (const Scratch& scratch : scratch_) sum.add(scratch.difference);
+    std::vector<std::byte>& rest = behind_.to_fill();
+    rest.clear();
+    append(scales, &rest);
+    if (item.is_packed()) append(std::as_bytes(std::span(item.shape)), &rest);
+    behind_.write();
+    QuantisationError sum;
+    for (const Scratch& scratch : scratch_) sum.add(scratch.error);
     return sum;
   }
 
-  static void quantise_row(const PackItem& item, int64_t row, Scratch* scratch) try {
+  static void quantise(const PackItem& item, int64_t row, Scratch* scratch) try {
     const int64_t cols = item.cols();
     read_item_row(item, row, scratch->values.data());
-    pack_row(*item.format, scratch->values.data(), 0, cols, scratch->panel.data());
-    unpack_integers(*item.format, scratch->panel.data(), 0, cols, scratch->q.data(), scratch->scales.data());
+    quantise_row(*item.format, scratch->values.data(), cols, scratch->q.data(), scratch->scales.data());
     const int64_t width = scale_cols(*item.format, cols);
     for (int64_t first = 0; first < cols; first += width) {
-      scratch->difference.add(scratch->scales[static_cast<size_t>(first / width)], scratch->q.data() + first,
-                              scratch->values.data() + first, width);
+      scratch->error.add(quantise_loops().compare(scratch->values.data() + first, width,
+                                                  scratch->scales[static_cast<size_t>(first / width)],
+                                                  scratch->q.data() + first));
     }
   } catch (const Error& error) {
     throw Error(error.code(), item.source->file + ": tensor " + item.source->name + ", row " +
@@ -148,6 +159,7 @@ class Packer {
 
   ThreadPool& pool_;
   CheckpointWriter& writer_;
+  WriteBehind behind_;
   std::vector<Scratch> scratch_;  // [pool size]
 };
 
@@ -169,6 +181,7 @@ PackReport pack_model(const PackOptions& options, ThreadPool& pool, const PackPr
     report.tensors.push_back(packer.write(item));
     done += item.source->data_bytes;
   }
+  packer.finish();
   writer.finish();
   directory.commit();
   report.bytes = writer.total_bytes();

@@ -1,6 +1,8 @@
 #include "engine/models/pack_plan.h"
 
+#include <cmath>
 #include <cstring>
+#include <span>
 #include <unordered_map>
 #include <utility>
 
@@ -10,6 +12,7 @@
 #include "engine/models/gguf_names.h"
 #include "engine/models/random_model.h"
 #include "engine/ops/pack_integers.h"
+#include "engine/ops/quantise.h"
 #include "engine/weights/untrusted.h"
 #include "engine/weights/weight_layout.h"
 
@@ -88,6 +91,33 @@ std::vector<PackItem> items_from_hf(const ModelFiles& model, const PackOptions& 
   return items;
 }
 
+GgufForm gguf_form(Family family, std::string_view name) {
+  if (family != Family::gemma3 && family != Family::qwen3_5) return GgufForm::same;
+  if (name.ends_with("linear_attn.A_log")) return GgufForm::minus_exp;
+  const bool is_around_one = name.ends_with("norm.weight") && !name.ends_with("linear_attn.norm.weight");
+  return is_around_one ? GgufForm::plus_one : GgufForm::same;
+}
+
+TiledHeads tiled_heads(const DeltaNetShape& shape, std::string_view name) {
+  TiledHeads heads{.key_heads = shape.key_heads,
+                   .per_key_head = shape.value_heads / shape.key_heads,
+                   .width = shape.value_dim};
+  const auto is = [name](const char* module) { return name.ends_with(module); };
+  if (is("linear_attn.in_proj_qkv.weight") || is("linear_attn.conv1d.weight")) {
+    heads.begin = 2 * shape.key_heads * shape.key_dim;
+  } else if (is("linear_attn.out_proj.weight")) {
+    heads.are_columns = true;
+  } else if (is("linear_attn.in_proj_a.weight") || is("linear_attn.in_proj_b.weight")) {
+    heads.width = 1;
+  } else if (is("linear_attn.A_log") || is("linear_attn.dt_bias")) {
+    heads.width = 1;
+    heads.are_columns = true;
+  } else if (!is("linear_attn.in_proj_z.weight")) {
+    return {};
+  }
+  return heads;
+}
+
 std::vector<PackItem> items_from_gguf(const ModelFiles& model, const PackOptions& options) {
   const ModelConfig& config = model.config;
   std::vector<PackItem> items;
@@ -100,7 +130,8 @@ std::vector<PackItem> items_from_gguf(const ModelFiles& model, const PackOptions
     const bool is_k = name.find(".self_attn.k_proj.") != std::string::npos;
     if (gguf_permuted_qk(model) && is_q) item.permuted_heads = config.num_attention_heads;
     if (gguf_permuted_qk(model) && is_k) item.permuted_heads = config.num_key_value_heads;
-    if (config.family == Family::gemma3 && name.ends_with("norm.weight")) item.minus = 1;
+    item.form = gguf_form(config.family, name);
+    if (config.family == Family::qwen3_5) item.heads = tiled_heads(config.delta_net, name);
     items.push_back(std::move(item));
   }
   return items;
@@ -152,6 +183,29 @@ Json quantization_config(const std::vector<PackItem>& items, const PackOptions& 
           {"config_groups", {{"group_0", group}}}, {"ignore", ignore}, {"kv_cache_scheme", nullptr}};
 }
 
+// values[k] is what the source has at place(k) of the row.
+void read_permuted(const PackItem& item, int64_t row, float* values, const auto& place) {
+  std::vector<float> stored(static_cast<size_t>(item.cols()));
+  read_row(*item.source, row, stored.data());
+  for (int64_t k = 0; k < item.cols(); ++k) values[k] = stored[static_cast<size_t>(place(k))];
+}
+
+void undo_form(const PackItem& item, float* values) {
+  const std::span<float> row(values, static_cast<size_t>(item.cols()));
+  if (item.form == GgufForm::plus_one) {
+    for (float& value : row) value -= 1;
+  } else if (item.form == GgufForm::minus_exp) {
+    for (float& value : row) {
+      if (!(value <= 0)) {
+        throw Error(ErrorCode::corrupt, item.source->file + ": tensor " + printable(item.source->name) +
+                                            " holds " + std::to_string(value) +
+                                            ", but is -exp(A_log), which is below 0");
+      }
+      value = std::log(-value);
+    }
+  }
+}
+
 }  // namespace
 
 int64_t PackItem::rows() const {
@@ -173,9 +227,7 @@ void PackItem::store_integers(const std::vector<int8_t>& q, std::byte* to) const
     return;
   }
   // Eight to a little-endian word, the lowest bits first, is two to a byte.
-  for (size_t i = 0; i < q.size(); i += 2) {
-    to[i / 2] = static_cast<std::byte>((q[i] + 8) | ((q[i + 1] + 8) << 4));
-  }
+  quantise_loops().pair(q.data(), static_cast<int64_t>(q.size()), to);
 }
 
 void PackItem::store_scales(const std::vector<float>& scales, std::byte* to) const {
@@ -189,21 +241,25 @@ void PackItem::store_scales(const std::vector<float>& scales, std::byte* to) con
   }
 }
 
+int64_t TiledHeads::stored(int64_t index) const {
+  if (key_heads == 0 || index < begin) return index;
+  const int64_t head = (index - begin) / width;
+  const int64_t tiled = head % per_key_head * key_heads + head / per_key_head;
+  return begin + tiled * width + (index - begin) % width;
+}
+
 void read_item_row(const PackItem& item, int64_t row, float* values) {
-  const int64_t cols = item.cols();
-  if (item.permuted_heads == 0) {
-    read_row(*item.source, row, values);
-    if (item.minus == 0) return;
-    for (int64_t k = 0; k < cols; ++k) values[k] -= item.minus;
+  if (item.heads.are_columns) {
+    read_permuted(item, row, values, [&](int64_t k) { return item.heads.stored(k); });
+  } else if (item.permuted_heads == 0) {
+    read_row(*item.source, item.heads.stored(row), values);
   } else if (item.shape.size() == 2) {
     read_row(*item.source, permuted_row(row, item.rows() / item.permuted_heads), values);
   } else {
-    std::vector<float> stored(static_cast<size_t>(cols));
-    read_row(*item.source, 0, stored.data());
-    for (int64_t k = 0; k < cols; ++k) {
-      values[k] = stored[static_cast<size_t>(permuted_row(k, cols / item.permuted_heads))];
-    }
+    const int64_t width = item.cols() / item.permuted_heads;
+    read_permuted(item, row, values, [&](int64_t k) { return permuted_row(k, width); });
   }
+  undo_form(item, values);
 }
 
 PackPlan plan_pack(const ModelFiles& model, const PackOptions& options) {
@@ -213,11 +269,6 @@ PackPlan plan_pack(const ModelFiles& model, const PackOptions& options) {
   if (model.config.quantization) {
     throw Error(ErrorCode::unsupported,
                 model.path + ": config.json names a quantization_config: the model is quantised already");
-  }
-  if (model.is_gguf && model.config.family == Family::qwen3_5) {
-    throw Error(ErrorCode::unsupported,
-                model.path + ": general.architecture qwen35 cannot be packed, since it holds A_log and the " +
-                    "value heads in another form; the Hugging Face checkpoint can");
   }
   PackPlan plan;
   plan.items = model.is_gguf ? items_from_gguf(model, options) : items_from_hf(model, options);

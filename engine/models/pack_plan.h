@@ -12,6 +12,25 @@
 
 namespace ete {
 
+// Where a GGUF file of Qwen3.5 has what the checkpoint has at `index`: it lists the value heads of the first
+// key head first, one of each key head after the other (DeltaNetShape::tiled_value_heads).
+struct TiledHeads {
+  int64_t key_heads = 0;  // 0: they lie as in the checkpoint
+  int64_t per_key_head = 1;
+  int64_t width = 1;         // rows, or columns, of one
+  int64_t begin = 0;         // what lies before the first one stays
+  bool are_columns = false;  // of a matrix, or elements of a vector
+
+  int64_t stored(int64_t index) const;
+};
+
+// How a GGUF file writes values of the checkpoint.
+enum class GgufForm : uint8_t {
+  same,
+  plus_one,   // 1 + w: norms of Gemma 3 and Qwen3.5
+  minus_exp,  // -exp(w): A_log
+};
+
 // A tensor of the source on its way to the output.
 struct PackItem {
   const SourceTensor* source = nullptr;
@@ -20,7 +39,8 @@ struct PackItem {
   std::optional<WeightFormat> format = {};  // w8_row or w4_g128: quantised so
   bool is_raw = false;                      // the source's bytes as they are
   int64_t permuted_heads = 0;               // of a GGUF file: see gguf_permuted_qk
-  float minus = 0;                          // subtracted from each value: GGUF's norms of Gemma hold 1 + w
+  TiledHeads heads = {};                    // likewise
+  GgufForm form = GgufForm::same;           // likewise
 
   bool is_quantised() const { return format.has_value(); }
   bool is_packed() const { return format == WeightFormat::w4_g128; }

@@ -117,15 +117,19 @@ constexpr std::string_view kLlama3 =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr std::string_view kQwen2 =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+// Qwen2's, with the marks of letters among the letters.
+constexpr std::string_view kQwen35 =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
 PreRule pre_rule(const std::string& name) {
   for (const PreRule& rule :
        {PreRule{"gpt-2", {kGpt2}}, PreRule{"smollm", {R"(\p{N})", kGpt2}},
-        PreRule{"llama-bpe", {kLlama3}, true, true}, PreRule{"qwen2", {kQwen2}, false, false, true}}) {
+        PreRule{"llama-bpe", {kLlama3}, true, true}, PreRule{"qwen2", {kQwen2}, false, false, true},
+        PreRule{"qwen35", {kQwen35}, false, false, true}}) {
     if (rule.name == name) return rule;
   }
   unsupported("pre " + printable(name) +
-              " cannot be expressed in tokenizer.json; gpt-2, smollm, llama-bpe and qwen2 can");
+              " cannot be expressed in tokenizer.json; gpt-2, smollm, llama-bpe, qwen2 and qwen35 can");
 }
 
 Json pre_tokenizer(const PreRule& rule) {

@@ -5,10 +5,12 @@
 #include <cstring>
 #include <iterator>
 #include <string>
+#include <vector>
 
 #include "engine/base/check.h"
 #include "engine/base/dtype.h"
 #include "engine/ops/ggml_blocks.h"
+#include "engine/ops/quantise.h"
 
 namespace ete {
 
@@ -56,26 +58,6 @@ float half_at(const std::byte* from) {
   uint16_t half;
   std::memcpy(&half, from, sizeof(half));
   return f16_to_f32(half);
-}
-
-// A finite f16, or the reason why this row cannot be stored so.
-uint16_t finite_half(WeightFormat format, float value) {
-  const uint16_t half = f32_to_f16(value);
-  if ((half & 0x7c00u) == 0x7c00u) {
-    throw Error(ErrorCode::unsupported, std::string(name_of(format)) + ": " + std::to_string(value) +
-                                            " does not fit f16; accepted: f32, bf16 or w8_row weights");
-  }
-  return half;
-}
-
-void check_finite(WeightFormat format, const float* values, int64_t cols) {
-  for (int64_t k = 0; k < cols; ++k) {
-    if (!std::isfinite(values[k])) {
-      throw Error(ErrorCode::corrupt, std::string(name_of(format)) + ": column " + std::to_string(k) +
-                                          " is " + std::to_string(values[k]) +
-                                          "; only finite weights can be quantised");
-    }
-  }
 }
 
 // In lanes, which a compiler may turn into vectors: the order does not matter to a maximum.
@@ -141,23 +123,15 @@ void pack_floats(WeightFormat format, const float* values, int64_t r, int64_t co
   }
 }
 
-// To the nearest integer, ties to even, of |x| < 2^22: past 1.5 * 2^23 a float has no fraction. Unlike
-// nearbyintf it needs no call.
-float round_small(float x) {
-  constexpr float kNoFraction = 12582912.0f;
-  return (x + kNoFraction) - kNoFraction;
-}
-
 void pack_w8_row(const float* values, int64_t r, int64_t cols, std::byte* panel) {
-  const float scale = absmax_of(values, cols) / 127.0f;
+  std::vector<int8_t> q(static_cast<size_t>(cols));
+  float scale = 0;
+  quantise_row(WeightFormat::w8_row, values, cols, q.data(), &scale);
   std::memcpy(panel + r * 4, &scale, sizeof(scale));
   for (int64_t first = 0; first < cols; first += 16) {
-    std::byte* to = element_at(WeightFormat::w8_row, panel, r, first);
     const int64_t count = std::min<int64_t>(16, cols - first);
-    for (int64_t k = 0; k < count; ++k) {
-      const float q = scale == 0 ? 0.0f : std::clamp(round_small(values[first + k] / scale), -127.0f, 127.0f);
-      to[k] = static_cast<std::byte>(static_cast<int8_t>(q));
-    }
+    std::memcpy(element_at(WeightFormat::w8_row, panel, r, first), q.data() + first,
+                static_cast<size_t>(count));
   }
 }
 
@@ -212,18 +186,15 @@ void pack_w4_g32m(const float* values, int64_t r, int64_t cols, std::byte* panel
   }
 }
 
-// compressed-tensors, symmetric int4: scale = absmax / 7.5, q = clamp(round(w / scale), -8, 7).
 void pack_w4_g128(const float* values, int64_t r, int64_t cols, std::byte* panel) {
-  for (int64_t first = 0; first < cols; first += 128) {
-    const int64_t count = std::min<int64_t>(128, cols - first);
-    const uint16_t half = finite_half(WeightFormat::w4_g128, absmax_of(values + first, count) / 7.5f);
-    const float scale = f16_to_f32(half);
-    std::byte* block = panel + first / 128 * 1056;
-    for (int64_t k = 0; k < count; ++k) {
-      const float q = scale == 0 ? 0.0f : std::clamp(round_small(values[first + k] / scale), -8.0f, 7.0f);
-      put_nibble(static_cast<uint32_t>(q + 8.0f), block, r, k);
-    }
-    put_half(half, block + 1024 + r * 2);
+  std::vector<int8_t> q(static_cast<size_t>(cols));
+  std::vector<float> scales(static_cast<size_t>((cols + 127) / 128));
+  quantise_row(WeightFormat::w4_g128, values, cols, q.data(), scales.data());
+  for (int64_t k = 0; k < cols; ++k) {
+    put_nibble(static_cast<uint32_t>(q[static_cast<size_t>(k)] + 8), panel + k / 128 * 1056, r, k % 128);
+  }
+  for (int64_t i = 0; i < std::ssize(scales); ++i) {
+    put_half(f32_to_f16(scales[static_cast<size_t>(i)]), panel + i * 1056 + 1024 + r * 2);
   }
 }
 
@@ -323,7 +294,6 @@ void pack_row(WeightFormat format, const float* values, int64_t row, int64_t col
     case WeightFormat::f16:
       return pack_floats(format, values, r, cols, panel);
     case WeightFormat::w8_row:
-      check_finite(format, values, cols);
       return pack_w8_row(values, r, cols, panel);
     case WeightFormat::w8_g32:
       check_finite(format, values, cols);
@@ -335,7 +305,6 @@ void pack_row(WeightFormat format, const float* values, int64_t row, int64_t col
       check_finite(format, values, cols);
       return pack_w4_g32m(values, r, cols, panel);
     case WeightFormat::w4_g128:
-      check_finite(format, values, cols);
       return pack_w4_g128(values, r, cols, panel);
     default:
       throw Error(ErrorCode::unsupported,

@@ -93,8 +93,9 @@ struct OpenRequest {
   std::string request_id;
   std::vector<int32_t> prompt_ids;  // may be empty: then the first Step is at position 0
   // Prefixes are shared among requests of the same salt only. Positions of the prompt that were found in the
-  // cache are not computed again; those whose rows are wanted, and the last one, always are. A fork looks
-  // nothing up and keeps the salt of the session that it continues.
+  // cache are not computed again. Those whose rows are wanted always are, but for the last one of what
+  // restore() brought with its logits. A fork looks nothing up and keeps the salt of the session that it
+  // continues.
   std::string cache_salt;
   int priority = 0;  // kBestPriority to kLastPriority
   // 0: none. Otherwise prompt_ids continues a copy of that session at fork_position. Of a model with
@@ -202,12 +203,14 @@ class Engine {
 
   virtual SessionImageSizes image_sizes() const = 0;
   // What was computed of these ids under this salt, by sessions that have ended or wait for their next step;
-  // the image's positions may be fewer than the ids, or none. done is called on the engine thread, with
-  // Error(failed_precondition) where nothing is cached (--prefix-cache 0).
+  // the image's positions may be fewer than the ids, or none. Where only the last id is lacking, as when it
+  // was drawn and the session ended, a session of its own computes it. done is called on the engine thread,
+  // with Error(failed_precondition) where nothing is cached (--prefix-cache 0).
   virtual void snapshot(std::string salt, std::vector<int32_t> ids,
                         std::function<void(SessionImage image, const Error* error)> done) = 0;
-  // Caches an image under this salt, for prompts that begin with its ids. An image is as good as whoever made
-  // it: its salt must be one that nobody else's prompts have. done gets the positions that found room.
+  // Caches an image under this salt, for prompts that begin with its ids; one that is just these takes no
+  // pass where the image has its logits. An image is as good as whoever made it: its salt must be one that
+  // nobody else's prompts have. done gets the positions that found room.
   virtual void restore(std::string salt, SessionImage image,
                        std::function<void(int64_t positions, const Error* error)> done) = 0;
 };

@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <exception>
+#include <memory>
+#include <utility>
 
 #include "engine/runtime/engine_impl.h"
 
@@ -16,7 +18,7 @@ SessionImageSizes EngineImpl::image_sizes() const {
 
 void EngineImpl::snapshot(std::string salt, std::vector<int32_t> ids,
                           std::function<void(SessionImage image, const Error* error)> done) {
-  submit(SnapshotCommand{std::move(salt), std::move(ids), std::move(done)});
+  submit(SnapshotCommand{.salt = std::move(salt), .ids = std::move(ids), .done = std::move(done)});
 }
 
 void EngineImpl::restore(std::string salt, SessionImage image,
@@ -24,9 +26,53 @@ void EngineImpl::restore(std::string salt, SessionImage image,
   submit(RestoreCommand{std::move(salt), std::move(image), std::move(done)});
 }
 
+// Goes through a session of a snapshot's ids, all of which but the last are cached: it computes the last as
+// the step would have that comes next, so that the logits after it are the same bits.
+class EngineImpl::LastId final : public SessionListener {
+ public:
+  LastId(EngineImpl& engine, SnapshotCommand command) : engine_(engine), command_(std::move(command)) {
+    command_.may_compute = false;
+  }
+  void open(std::shared_ptr<SessionListener> self) {
+    OpenRequest request;
+    request.request_id = "snapshot";
+    request.prompt_ids.assign(command_.ids.begin(), command_.ids.end() - 1);
+    request.cache_salt = command_.salt;
+    request.rows = WantedRows::none;
+    session_ = engine_.open(std::move(request), std::move(self));
+  }
+  void on_result(StepResult result) override {
+    const int64_t last = std::ssize(command_.ids) - 1;
+    if (result.length == last) {
+      StepRequest step;
+      step.position = last;
+      step.ids = {command_.ids.back()};
+      return engine_.step(session_, std::move(step));
+    }
+    take_image();
+    engine_.close(session_, true);
+  }
+  // Without the last id the image is as good as any.
+  void on_error(const Error& /*error*/) override { take_image(); }
+
+ private:
+  // An engine that stops may tell of an error after the last result.
+  void take_image() {
+    if (!std::exchange(is_taken_, true)) engine_.submit(std::move(command_));
+  }
+
+  EngineImpl& engine_;
+  SnapshotCommand command_;
+  SessionId session_ = 0;
+  bool is_taken_ = false;
+};
+
 void EngineImpl::process(SnapshotCommand& command) {
   try {
-    command.done(take_image(command), nullptr);
+    const PrefixCache::Prefix found = find_image(command);
+    const bool lacks_last = found.length > 0 && found.length == std::ssize(command.ids) - 1;
+    if (lacks_last && command.may_compute) return compute_last(command);
+    command.done(take_image(command, found), nullptr);
   } catch (const std::exception& exception) {
     const Error error = as_error(exception);
     command.done({}, &error);
@@ -72,17 +118,46 @@ void EngineImpl::for_each_part(const SessionKv& kv, int64_t positions,
   }
 }
 
-// Sessions of the salt that wait for their next step count as cached. Cached positions are not written any
-// more, so a pass may run meanwhile.
-SessionImage EngineImpl::take_image(SnapshotCommand& command) {
+// Sessions of the salt that wait for their next step count as cached.
+PrefixCache::Prefix EngineImpl::find_image(const SnapshotCommand& command) {
   check_images();
   check_session_image({.ids = command.ids}, image_sizes());
+  PrefixCache::Row row;
   for (const auto& [id, session] : sessions_) {
     const bool at_rest =
         !session->busy && !session->in_pass && !session->is_spoilt && !session->leaving && !session->parked;
-    if (at_rest && session->cache_salt == command.salt) cache_prefix(*session);
+    if (!at_rest || session->cache_salt != command.salt) continue;
+    cache_prefix(*session);
+    if (!row) row = row_after(*session, command.ids);
   }
-  const PrefixCache::Prefix found = prefixes_->find(command.salt, command.ids, std::ssize(command.ids));
+  PrefixCache::Prefix found = prefixes_->find(command.salt, command.ids, std::ssize(command.ids));
+  if (!found.row && found.length == std::ssize(command.ids)) found.row = std::move(row);
+  return found;
+}
+
+// The row after these ids, when the session's newest step ended with them and no pass that failed lost it.
+PrefixCache::Row EngineImpl::row_after(const EngineSession& session, std::span<const int32_t> ids) {
+  const int64_t length = std::ssize(ids);
+  if (session.length < length || !std::ranges::equal(ids, std::span(session.ids).first(ids.size()))) {
+    return nullptr;
+  }
+  const float* row = session.kept.row(length - 1);
+  if (row == nullptr) return nullptr;
+  try {
+    runner_->bring_row(row);
+  } catch (const Error&) {
+    return nullptr;
+  }
+  return std::make_shared<const std::vector<float>>(row, row + files_.config.vocab_size);
+}
+
+void EngineImpl::compute_last(SnapshotCommand& command) {
+  const auto listener = std::make_shared<LastId>(*this, std::move(command));
+  listener->open(listener);
+}
+
+// Cached positions are not written any more, so a pass may run meanwhile.
+SessionImage EngineImpl::take_image(SnapshotCommand& command, const PrefixCache::Prefix& found) {
   SessionImage image{.ids = std::move(command.ids), .positions = found.length};
   if (found.length == 0) return image;
   const auto stream = device_->create_stream("ete session image");
@@ -95,12 +170,13 @@ SessionImage EngineImpl::take_image(SnapshotCommand& command) {
     device_->copy_async(*stream, image.state.data(), found.state.state(), image.state.size());
   }
   stream->synchronize();
+  if (found.row) image.logits = *found.row;
   return image;
 }
 
 int64_t EngineImpl::put_image(RestoreCommand& command) {
   check_images();
-  const SessionImage& image = command.image;
+  SessionImage& image = command.image;
   check_session_image(image, image_sizes());
   if (image.positions == 0) return 0;
   EngineSession session;
@@ -117,7 +193,9 @@ int64_t EngineImpl::put_image(RestoreCommand& command) {
   stream->synchronize();
   states_->commit(session.state, image.positions, 0);
   const auto ids = std::span<const int32_t>(image.ids).first(static_cast<size_t>(image.positions));
-  prefixes_->insert(command.salt, ids, session.kv, session.state);
+  PrefixCache::Row row;
+  if (!image.logits.empty()) row = std::make_shared<const std::vector<float>>(std::move(image.logits));
+  prefixes_->insert(command.salt, ids, session.kv, session.state, row);
   return prefixes_->find(command.salt, ids, image.positions).length;
 }
 

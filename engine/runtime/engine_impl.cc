@@ -188,6 +188,7 @@ void EngineImpl::loop() {
   for (;;) {
     process_commands();
     admit_late();
+    deliver_known();
     update_status();
     uint64_t slots_seen = 0;
     {
@@ -202,9 +203,11 @@ void EngineImpl::loop() {
       wait(now_ms() + kMemoryWaitMs, slots_seen);
     }
   }
-  process_commands();  // what still waited is told too
+  // What still waited is told too, and what was to come of those that end.
   const Error cancelled(ErrorCode::cancelled, kStopping);
-  while (!sessions_.empty()) end_session(sessions_.begin()->first, &cancelled);
+  while (process_commands() || !sessions_.empty()) {
+    while (!sessions_.empty()) end_session(sessions_.begin()->first, &cancelled);
+  }
 }
 
 // slots_seen: what the decision to wait rests on. Slots that have become full since end the wait at once.
@@ -238,18 +241,19 @@ void EngineImpl::update_status() {
 }
 
 // Between passes and at the boundaries within one, in the order of arrival. What a running pass uses of a
-// session stays untouched: see leave().
-void EngineImpl::process_commands() {
+// session stays untouched: see leave(). False: there were none.
+bool EngineImpl::process_commands() {
   std::vector<Command> commands;
   {
     std::lock_guard lock(mutex_);
     commands.swap(queue_);
   }
-  if (commands.empty()) return;
+  if (commands.empty()) return false;
   for (Command& command : commands) {
     std::visit([this](auto& held) { process(held); }, command);
   }
   update_status();
+  return true;
 }
 
 EngineSession* EngineImpl::find(SessionId id) {

@@ -108,7 +108,9 @@ class EngineImpl final : public Engine, private PassHooks {
     std::string salt;
     std::vector<int32_t> ids;
     std::function<void(SessionImage, const Error*)> done;
+    bool may_compute = true;  // the last of the ids
   };
+  class LastId;
   struct RestoreCommand {
     std::string salt;
     SessionImage image;
@@ -126,7 +128,7 @@ class EngineImpl final : public Engine, private PassHooks {
   void submit(Command command);
   void loop();
   void wait(std::optional<double> wake_at_ms, uint64_t slots_seen);
-  void process_commands();
+  bool process_commands();
   void process(OpenCommand& command);
   void process(StepCommand& command);
   void process(FetchCommand& command);
@@ -143,6 +145,8 @@ class EngineImpl final : public Engine, private PassHooks {
   void admit(EngineSession& session);
   void admit_late();
   void reuse_prefix(EngineSession& session);
+  void deliver_known();
+  void give_known_row(EngineSession& session);
   void cache_prefix(EngineSession& session);
   void cache_after_pass(EngineSession& session, bool had_prompt_rows);
   void cache_at_end(EngineSession& session);
@@ -158,7 +162,10 @@ class EngineImpl final : public Engine, private PassHooks {
   void note_computed(EngineSession& session, const PassShare& share);
 
   void check_images() const;
-  SessionImage take_image(SnapshotCommand& command);
+  PrefixCache::Prefix find_image(const SnapshotCommand& command);
+  PrefixCache::Row row_after(const EngineSession& session, std::span<const int32_t> ids);
+  void compute_last(SnapshotCommand& command);
+  SessionImage take_image(SnapshotCommand& command, const PrefixCache::Prefix& found);
   int64_t put_image(RestoreCommand& command);
   void for_each_part(const SessionKv& kv, int64_t positions,
                      const std::function<void(std::byte*, size_t at, size_t bytes)>& call) const;

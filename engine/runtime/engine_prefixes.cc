@@ -33,9 +33,16 @@ void EngineImpl::admit_late() {
 void EngineImpl::reuse_prefix(EngineSession& session) {
   if (!std::exchange(session.seeks_prefix, false) || !prefixes_) return;
   counters_.prefix_lookups += 1;
-  const int64_t most = std::min(session.wanted_from, session.end() - 1);
-  PrefixCache::Prefix found = prefixes_->find(session.cache_salt, session.ids, most);
-  if (found.length < kLeastReuse) return;
+  const int64_t rows = session.end() - session.wanted_from;
+  PrefixCache::Prefix found;
+  if (rows <= 1) found = prefixes_->find(session.cache_salt, session.ids, session.end());
+  session.is_known = found.length == session.end() && (rows == 0 || found.row);
+  if (!session.is_known) {
+    const int64_t most = std::min(session.wanted_from, session.end() - 1);
+    found = prefixes_->find(session.cache_salt, session.ids, most);
+    if (found.length < kLeastReuse) return;
+  }
+  if (session.is_known && rows == 1) session.known_row = std::move(found.row);
   session.kv = std::move(found.kv);
   session.state = std::move(found.state);
   session.length = session.cached = found.length;
@@ -44,6 +51,36 @@ void EngineImpl::reuse_prefix(EngineSession& session) {
   scheduler_.skip(session.id, found.length);
   counters_.prefix_hits += 1;
   counters_.reused_tokens += static_cast<uint64_t>(found.length);
+}
+
+// Whose whole prompt was cached: they get what a pass would have given.
+void EngineImpl::deliver_known() {
+  std::vector<SessionId> known;
+  for (const auto& [id, session] : sessions_) {
+    if (session->is_known) known.push_back(id);
+  }
+  for (const SessionId id : known) {
+    EngineSession& session = *find(id);
+    session.is_known = false;
+    try {
+      give_known_row(session);
+      deliver(session);
+    } catch (const std::exception& exception) {
+      const Error error = as_error(exception);
+      end_session(id, &error);
+    }
+  }
+}
+
+void EngineImpl::give_known_row(EngineSession& session) {
+  session.started = true;
+  session.result.timings.queued_ms =
+      std::chrono::duration<double, std::milli>(Clock::now() - session.submitted).count();
+  if (!session.known_row) return;
+  const PrefixCache::Row row = std::move(session.known_row);
+  std::ranges::copy(*row, session.keep);
+  runner_->reduce_row({session.keep, row->size()}, session.wanted, session.result.rows.data());
+  if (const auto error = row_error(session, session.wanted_from, session.end())) throw Error(*error);
 }
 
 void EngineImpl::cache_prefix(EngineSession& session) {

@@ -13,6 +13,7 @@
 #include "engine/runtime/computed_rows.h"
 #include "engine/runtime/engine.h"
 #include "engine/state/kv_store.h"
+#include "engine/state/prefix_cache.h"
 #include "engine/state/recurrent_store.h"
 
 namespace ete {
@@ -81,10 +82,12 @@ struct EngineSession {
   int64_t redo_until = 0;           // positions before this were computed before and are computed again
 
   std::string cache_salt;
-  bool seeks_prefix = false;  // its prompt has not been looked up yet
-  int64_t cached = 0;         // positions that the prefix cache got last, or gave
-  bool in_pass = false;       // the state is being changed
-  bool is_spoilt = false;     // a pass or its rows failed: nothing of it is for others
+  bool seeks_prefix = false;   // its prompt has not been looked up yet
+  int64_t cached = 0;          // positions that the prefix cache got last, or gave
+  bool in_pass = false;        // the state is being changed
+  bool is_known = false;       // all of its prompt was cached, with the row that it wants: no pass is due
+  PrefixCache::Row known_row;  // that row; null when none is wanted
+  bool is_spoilt = false;      // a pass or its rows failed: nothing of it is for others
 
   // The Open or Step under way: the last decode_count ids are decode rows.
   bool busy = false;

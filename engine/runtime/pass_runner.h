@@ -84,6 +84,10 @@ class PassRunner {
   void try_device();
   // Every layer of the last pass was submitted as recorded before.
   bool was_repeated() const { return repeated_ == layers_; }
+  // What is wanted of a row that was computed before, in host memory. Not while a pass runs.
+  void reduce_row(std::span<const float> row, LogitsWanted wanted, LogitsRow* result) {
+    vocabulary_.reduce(row, std::move(wanted), result);
+  }
   // Makes a row of PassSession::keep hold its values. Not while a pass is at its logits. Error(unavailable):
   // a later pass that failed has lost them.
   void bring_row(const float* row) { vocabulary_.bring(row); }

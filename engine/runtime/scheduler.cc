@@ -57,9 +57,12 @@ void Scheduler::make_due(Session& session) {
 
 void Scheduler::skip(SessionId id, int64_t rows) {
   Session& session = sessions_.at(id);
-  CHECK(rows < session.prefill_rows, std::to_string(rows));
+  CHECK(rows <= session.prefill_rows, std::to_string(rows));
   session.length += rows;
   session.prefill_rows -= rows;
+  if (session.prefill_rows > 0) return;
+  prefilling_.remove(id);
+  make_due(session);
 }
 
 void Scheduler::close(SessionId id) {

@@ -69,7 +69,7 @@ class Scheduler {
   void step(SessionId id, int64_t length, int64_t prefill_rows, int64_t decode_rows);
   // As step, in place of whatever is due: positions that were computed once are computed again.
   void redo(SessionId id, int64_t length, int64_t prefill_rows, int64_t decode_rows);
-  // The first `rows` of its prefill rows, fewer than all, need not be computed. Before its first pass.
+  // The first `rows` of its prefill rows need not be computed. Before its first pass.
   void skip(SessionId id, int64_t rows);
   // Forgets the session; a waiting one takes its place.
   void close(SessionId id);

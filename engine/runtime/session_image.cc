@@ -1,6 +1,7 @@
 #include "engine/runtime/session_image.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 
 #include "engine/base/error.h"
@@ -36,6 +37,14 @@ void check_session_image(const SessionImage& image, const SessionImageSizes& siz
            " positions; this model takes " + std::to_string(positions * sizes.position_bytes) + " and " +
            std::to_string(state_bytes));
   }
+  const int64_t logits = std::ssize(image.logits);
+  if (logits != 0 && (positions == 0 || logits != sizes.vocab_size)) {
+    refuse(std::to_string(logits) + " logits after " + std::to_string(positions) +
+           " positions; accepted: none, or " + std::to_string(sizes.vocab_size) + " after 1 or more");
+  }
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const auto is_logit = [](float logit) { return logit < kInfinity; };  // not NaN either
+  if (!std::ranges::all_of(image.logits, is_logit)) refuse("logits that are NaN or infinite");
 }
 
 }  // namespace ete

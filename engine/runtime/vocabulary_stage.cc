@@ -79,6 +79,21 @@ void VocabularyStage::save_rows() {
   kept_->wait(*parts_.streams.compute);
 }
 
+// By the same kernels as rows of a pass, to the same bits.
+void VocabularyStage::reduce(std::span<const float> row, LogitsWanted wanted, LogitsRow* result) {
+  Stream& compute = *parts_.streams.compute;
+  if (on_host()) {
+    std::memcpy(logits_, row.data(), row_bytes());
+  } else {
+    save_rows();
+    parts_.device.copy_async(compute, logits_, row.data(), row_bytes());
+  }
+  Ops& ops = on_host() ? parts_.ops.host_ops() : parts_.ops;
+  ops.reduce_logits(compute, logits_, vocab_, vocab_, {std::move(wanted)}, {result});
+  compute.synchronize();
+  moving_.clear();
+}
+
 void VocabularyStage::bring(const float* row) {
   if (std::find(lost_.begin(), lost_.end(), row) != lost_.end()) {
     throw Error(ErrorCode::unavailable, "the row was lost with a pass that failed");

@@ -54,6 +54,9 @@ class VocabularyStage {
   // normed [batch, hidden] in device memory, already through the final norm.
   void logits(LogitsBatch batch, const float* normed);
 
+  // What is wanted of a row [vocab] in host memory that was computed before. Between passes; waits.
+  void reduce(std::span<const float> row, LogitsWanted wanted, LogitsRow* result);
+
   // Makes a row of LogitsBatch::keep hold its values. Waits for the copy, if there is one to make. Not while
   // logits() may be under way. Error(unavailable): a pass that failed has lost them.
   void bring(const float* row);

@@ -15,6 +15,8 @@ int64_t common_length(std::span<const int32_t> a, std::span<const int32_t> b) {
   return std::mismatch(a.begin(), a.begin() + static_cast<ptrdiff_t>(most), b.begin()).first - a.begin();
 }
 
+uint64_t bytes_of(const PrefixCache::Row& row) { return row->size() * sizeof(float); }
+
 std::span<const int32_t> ids_of_page(std::span<const int32_t> ids, int64_t begin) {
   const auto from = static_cast<size_t>(begin);
   return ids.subspan(from, std::min(ids.size() - from, static_cast<size_t>(kKvTile)));
@@ -70,6 +72,8 @@ PrefixCache::Prefix PrefixCache::find(const std::string& salt, std::span<const i
   pages.erase(pages.begin() + static_cast<ptrdiff_t>(best_pages), pages.end());
   pages.push_back(best.block->page.front());
   prefix.kv = kv_.from_pages(std::move(pages));
+  const auto row = best.block->rows.find(best.positions);
+  if (row != best.block->rows.end()) prefix.row = row->second;
   if (!states_.empty()) prefix.state = states_.fork(best.block->states.at(best.positions), prefix.length);
   return prefix;
 }
@@ -84,7 +88,7 @@ PrefixCache::Block* PrefixCache::root_of(const std::string& salt) {
 }
 
 void PrefixCache::insert(const std::string& salt, std::span<const int32_t> ids, const SessionKv& kv,
-                         const RecurrentState& state) {
+                         const RecurrentState& state, const Row& row) {
   if (ids.empty()) return;
   const Insertion insertion{.since = clock_ + 1, .root = root_of(salt)};
   Block* at = insertion.root;
@@ -96,8 +100,10 @@ void PrefixCache::insert(const std::string& salt, std::span<const int32_t> ids, 
     at = child;
     done += std::ssize(part);
   }
-  if (done == std::ssize(ids) && !states_.empty() && state.committed() == done) {
-    keep_state(*at, done - (done - 1) / kKvTile * kKvTile, state, insertion);
+  if (done == std::ssize(ids)) {
+    const int64_t positions = done - (done - 1) / kKvTile * kKvTile;
+    if (!states_.empty() && state.committed() == done) keep_state(*at, positions, state, insertion);
+    if (row) keep_row(*at, positions, row, insertion);
   }
   touch_path(at);
   drop_if_empty(insertion.root);
@@ -132,6 +138,12 @@ void PrefixCache::keep_state(Block& block, int64_t positions, const RecurrentSta
   bytes_ += states_.session_bytes();
 }
 
+void PrefixCache::keep_row(Block& block, int64_t positions, const Row& row, const Insertion& insertion) {
+  if (block.rows.contains(positions) || !make_room(bytes_of(row), insertion)) return;
+  block.rows.emplace(positions, row);
+  bytes_ += bytes_of(row);
+}
+
 bool PrefixCache::make_room(uint64_t more, const Insertion& insertion) {
   if (more > limit_bytes_) return false;
   while (bytes_ > limit_bytes_ - more) {
@@ -152,6 +164,7 @@ void PrefixCache::evict_oldest(const Block* kept_root) {
   CHECK(block->children.empty(), "a block that others go on from");
   by_use_.erase(by_use_.begin());
   bytes_ -= page_bytes() + block->states.size() * states_.session_bytes();
+  for (const auto& [positions, row] : block->rows) bytes_ -= bytes_of(row);
   Block* parent = block->parent;
   std::erase_if(parent->children, [block](const auto& child) { return child.get() == block; });
   if (parent != kept_root) drop_if_empty(parent);

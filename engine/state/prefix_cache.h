@@ -24,23 +24,27 @@ namespace ete {
 // Engine thread; the stores must outlive it.
 class PrefixCache {
  public:
-  // limit_bytes: of all pages and states that it holds, what it shares with live sessions included.
+  // limit_bytes: of all pages, states and rows that it holds, what it shares with live sessions included.
   PrefixCache(KvStore& kv, RecurrentStore& states, uint64_t limit_bytes);
+
+  // [vocab_size]: logits after some position; null where they are not known.
+  using Row = std::shared_ptr<const std::vector<float>>;
 
   struct Prefix {
     int64_t length = 0;  // positions; 0: nothing was found
     SessionKv kv;
     RecurrentState state;
+    Row row;  // after the last of them
   };
   // The longest prefix of ids, of at most `most` positions, that was kept under this salt. Keys and values
   // can be used up to any position, recurrent state only after those where it was kept.
   Prefix find(const std::string& salt, std::span<const int32_t> ids, int64_t most);
 
-  // Keeps positions [0, ids.size()) of a session that computed them, and its state when that is after exactly
-  // these: pages that are known already stay, a block that the ids go on from grows. Keeps fewer, or nothing,
-  // when the limit has no room even with everything else gone.
+  // Keeps positions [0, ids.size()) of a session that computed them, its state when that is after exactly
+  // these, and the row after them: pages that are known already stay, a block that the ids go on from grows.
+  // Keeps fewer, or nothing, when the limit has no room even with everything else gone.
   void insert(const std::string& salt, std::span<const int32_t> ids, const SessionKv& kv,
-              const RecurrentState& state);
+              const RecurrentState& state, const Row& row = nullptr);
 
   // Gives up the block that was used longest ago; false when there is none.
   bool evict_one();
@@ -61,6 +65,7 @@ class PrefixCache {
     std::vector<int32_t> ids;
     std::vector<KvPage> page;                  // one; a root's is none
     std::map<int64_t, RecurrentState> states;  // by how many of `ids` they come after
+    std::map<int64_t, Row> rows;               // likewise
     std::vector<std::unique_ptr<Block>> children;
     uint64_t last_use = 0;
     std::string salt;  // of a root
@@ -82,6 +87,7 @@ class PrefixCache {
   Block* child_for(Block& parent, std::span<const int32_t> ids, const KvPage& page,
                    const Insertion& insertion);
   void keep_state(Block& block, int64_t positions, const RecurrentState& state, const Insertion& insertion);
+  void keep_row(Block& block, int64_t positions, const Row& row, const Insertion& insertion);
   bool make_room(uint64_t more, const Insertion& insertion);
   void evict_oldest(const Block* kept_root);
   void touch(Block& block);

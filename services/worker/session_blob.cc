@@ -15,7 +15,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "numbers travel as they lie in memory");
 
 constexpr std::string_view kMagic = "ETESESSN";
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr size_t kDigestBytes = 32;
 // Of each tensor: this many pieces, evenly spaced.
 constexpr size_t kPieces = 16;
@@ -30,6 +30,7 @@ struct Header {
   uint64_t positions = 0;
   uint64_t kv_bytes = 0;
   uint64_t state_bytes = 0;
+  uint64_t logits_bytes = 0;
 };
 
 template <typename T>
@@ -62,7 +63,8 @@ Header read_header(std::string_view in, const SessionFormat& format) {
   in.remove_prefix(kMagic.size());
   const auto version = take<uint32_t>(in);
   if (version != kVersion) {
-    refuse("version " + std::to_string(version) + "; accepted: " + std::to_string(kVersion));
+    const std::string why = version < kVersion ? ", of an earlier ete, which kept no logits" : "";
+    refuse("version " + std::to_string(version) + why + "; accepted: " + std::to_string(kVersion));
   }
   if (!in.starts_with(format.model)) {
     refuse("it was made with another model, or with other --weights or --kv-type");
@@ -73,6 +75,7 @@ Header read_header(std::string_view in, const SessionFormat& format) {
   header.positions = take<uint64_t>(in);
   header.kv_bytes = take<uint64_t>(in);
   header.state_bytes = take<uint64_t>(in);
+  header.logits_bytes = take<uint64_t>(in);
   const SessionImageSizes& sizes = format.sizes;
   const auto context = static_cast<uint64_t>(sizes.context);
   if (header.ids == 0 || header.ids > context || header.positions > header.ids) {
@@ -86,12 +89,18 @@ Header read_header(std::string_view in, const SessionFormat& format) {
            std::to_string(header.state_bytes) + " of state; " + std::to_string(header.positions) +
            " positions take " + std::to_string(kv_bytes) + " and " + std::to_string(state_bytes));
   }
+  const uint64_t row_bytes = static_cast<uint64_t>(sizes.vocab_size) * sizeof(float);
+  if (header.logits_bytes != 0 && (header.logits_bytes != row_bytes || header.positions == 0)) {
+    refuse(std::to_string(header.logits_bytes) + " bytes of logits after " +
+           std::to_string(header.positions) + " positions; accepted: none, or " + std::to_string(row_bytes) +
+           " after 1 or more");
+  }
   return header;
 }
 
 size_t total(const Header& header) {
   return kSessionHeaderBytes + header.ids * sizeof(int32_t) + header.kv_bytes + header.state_bytes +
-         kDigestBytes;
+         header.logits_bytes + kDigestBytes;
 }
 
 }  // namespace
@@ -137,7 +146,7 @@ std::string model_digest(const ModelFiles& files, const Plan& plan) {
 std::string write_session(const SessionImage& image, const SessionFormat& format) {
   std::string out;
   const Header header{image.ids.size(), static_cast<uint64_t>(image.positions), image.keys_values.size(),
-                      image.state.size()};
+                      image.state.size(), image.logits.size() * sizeof(float)};
   out.reserve(total(header));
   out += kMagic;
   put(out, kVersion);
@@ -146,9 +155,11 @@ std::string write_session(const SessionImage& image, const SessionFormat& format
   put(out, header.positions);
   put(out, header.kv_bytes);
   put(out, header.state_bytes);
+  put(out, header.logits_bytes);
   out.append(reinterpret_cast<const char*>(image.ids.data()), image.ids.size() * sizeof(int32_t));
   out += image.keys_values;
   out += image.state;
+  out.append(reinterpret_cast<const char*>(image.logits.data()), header.logits_bytes);
   return out + sha256(out);
 }
 
@@ -173,7 +184,11 @@ SessionImage read_session(std::string_view document, const SessionFormat& format
   std::memcpy(image.ids.data(), in.data(), header.ids * sizeof(int32_t));
   in.remove_prefix(header.ids * sizeof(int32_t));
   image.keys_values = in.substr(0, header.kv_bytes);
-  image.state = in.substr(header.kv_bytes);
+  image.state = in.substr(header.kv_bytes, header.state_bytes);
+  image.logits.resize(header.logits_bytes / sizeof(float));
+  if (header.logits_bytes > 0) {
+    std::memcpy(image.logits.data(), in.data() + header.kv_bytes + header.state_bytes, header.logits_bytes);
+  }
   check_session_image(image, format.sizes);
   return image;
 }

@@ -10,10 +10,10 @@
 namespace ete::worker {
 
 // A session as a document, little-endian: the header, ids (int32), keys and values, recurrent state (with
-// that of the convolutions), then the SHA-256 of all before. The header: 8 bytes "ETESESSN", version
-// (uint32), SHA-256 of the model (32 bytes), number of ids, positions, bytes of keys and values, of recurrent
-// state (uint64 each).
-constexpr size_t kSessionHeaderBytes = 8 + 4 + 32 + 4 * 8;
+// that of the convolutions), the logits after the last position (float32), then the SHA-256 of all before.
+// The header: 8 bytes "ETESESSN", version (uint32), SHA-256 of the model (32 bytes), number of ids,
+// positions, bytes of keys and values, of recurrent state, of logits (uint64 each).
+constexpr size_t kSessionHeaderBytes = 8 + 4 + 32 + 5 * 8;
 
 // Which sessions a worker can take.
 struct SessionFormat {

@@ -30,12 +30,12 @@ def safetensors_seeds():
     (HERE / "corpus/safetensors/index").write_bytes(index.read_bytes())
 
 
-def session_seed(name, ids, positions):
-    """Of the model that session_fuzz.cc takes: 6 bytes of keys and values a position, 20 of state."""
+def session_seed(name, ids, positions, logits=b""):
+    """Of the model that session_fuzz.cc takes: 6 bytes of keys and values a position, 20 of state, 100 ids."""
     keys_values, state = bytes(6 * positions), bytes(20 if positions else 0)
-    document = b"ETESESSN" + struct.pack("<I", 1) + b"m" * 32
-    document += struct.pack("<4Q", len(ids), positions, len(keys_values), len(state))
-    document += struct.pack(f"<{len(ids)}i", *ids) + keys_values + state
+    document = b"ETESESSN" + struct.pack("<I", 2) + b"m" * 32
+    document += struct.pack("<5Q", len(ids), positions, len(keys_values), len(state), len(logits))
+    document += struct.pack(f"<{len(ids)}i", *ids) + keys_values + state + logits
     (HERE / "corpus/session" / name).write_bytes(document + hashlib.sha256(document).digest())
 
 
@@ -71,7 +71,8 @@ def gguf_seed(arch, bias):
 
 config_seeds()
 safetensors_seeds()
-session_seed("whole", [5, 6, 7, 99], 3)
+session_seed("whole", [5, 6, 7, 99], 4, struct.pack("<100f", *range(100)))
+session_seed("no_logits", [5, 6, 7, 99], 3)
 session_seed("ids_only", [1, 2], 0)
 gguf_seed("llama", bias=False)
 gguf_seed("qwen2", bias=True)

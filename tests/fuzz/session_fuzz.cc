@@ -30,6 +30,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       const ete::SessionImage image = ete::worker::read_session(document, format);
       if (image.positions > std::ssize(image.ids) || std::ssize(image.ids) > format.sizes.context)
         std::abort();
+      if (!image.logits.empty() &&
+          (image.positions == 0 || std::ssize(image.logits) != format.sizes.vocab_size))
+        std::abort();
       if (ete::worker::write_session(image, format) != document) std::abort();
     } catch (const ete::Error&) {
     }

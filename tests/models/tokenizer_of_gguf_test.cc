@@ -13,6 +13,7 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 using testing::message_of;
+using ::testing::Not;
 
 TEST(TokenizerOfGguf, SentencePieceModelIsItsMessage) {
   GgufVocabulary v;
@@ -53,6 +54,24 @@ TEST(TokenizerOfGguf, ByteLevelBpeIsATokenizerJson) {
   EXPECT_EQ(tokenizer["added_tokens"][0]["content"], "<s>");
   EXPECT_EQ(tokenizer["post_processor"]["special_tokens"]["<s>"]["ids"], json::array({3}));
   EXPECT_EQ(json::parse(files.at("tokenizer_config.json"))["chat_template"], "{{ x }}");
+}
+
+// Marks are part of words in Qwen3.5's alone; both normalise.
+TEST(TokenizerOfGguf, Qwen35SplitsBesideQwen2) {
+  const auto tokenizer = [](const char* pre) {
+    GgufVocabulary v;
+    v.model = "gpt2";
+    v.pre = pre;
+    v.tokens = {"a"};
+    v.token_types = {1};
+    return json::parse(tokenizer_of_gguf(v).at("tokenizer.json"));
+  };
+  const auto pattern = [&](const char* pre) {
+    return tokenizer(pre)["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"].get<std::string>();
+  };
+  EXPECT_THAT(pattern("qwen35"), HasSubstr(R"([\p{L}\p{M}]+)"));
+  EXPECT_THAT(pattern("qwen2"), Not(HasSubstr(R"(\p{M})")));
+  EXPECT_EQ(tokenizer("qwen35")["normalizer"], tokenizer("qwen2")["normalizer"]);
 }
 
 TEST(TokenizerOfGguf, RefusesWhatItDoesNotKnow) {

@@ -8,7 +8,7 @@
 
 #include "engine/models/pack_model.h"
 #include "engine/models/quantization_config.h"
-#include "tests/models/gguf_from_hf.h"
+#include "tests/models/gguf_from_qwen3_5.h"
 #include "tests/runtime/checkpoint_copy.h"
 #include "tests/runtime/engine_harness.h"
 #include "tests/weights/expect_error.h"
@@ -36,6 +36,15 @@ Rows rows_of(const std::string& path, const std::string& weights) {
   options.model = path;
   options.weights = weights;
   return prompt_rows(*load(options), kIds);
+}
+
+std::vector<float> values_of(const SourceTensor& tensor) {
+  std::vector<float> values;
+  for (int64_t row = 0; row < tensor.shape.front(); ++row) {
+    values.resize(values.size() + static_cast<size_t>(tensor.shape.back()));
+    read_row(tensor, row, values.data() + values.size() - tensor.shape.back());
+  }
+  return values;
 }
 
 class PackTest : public ::testing::Test {
@@ -100,6 +109,52 @@ TEST_F(PackTest, AGgufGivesTheSameModelAsItsCheckpoint) {
     EXPECT_EQ(rows_of(out(), "auto"), rows_of(model_path(name), "w8")) << name;
     fs::remove_all(out());
   }
+}
+
+// Norms and decay rates come back through 1 + w and -exp(w), so rows agree to rounding; integers and scales
+// of the matrices are the checkpoint's own.
+TEST_F(PackTest, AGgufOfQwen35) {
+  for (const char* name : {"qwen3_5", "qwen3_5_bf16", "qwen3_5_mm"}) {
+    for (const PackFormat format : {PackFormat::int8, PackFormat::int4}) {
+      SCOPED_TRACE(name);
+      const std::string gguf = dir.file("m.gguf");
+      testing::gguf_from_qwen3_5(open_model(model_path(name)), 1).write(gguf);
+      pack(gguf, format);
+      const std::string from_gguf = dir.file("from_gguf");
+      fs::rename(out(), from_gguf);
+      pack(model_path(name), format);
+      const ModelFiles packed = open_model(from_gguf);
+      const ModelFiles due_files = open_model(out());
+      EXPECT_EQ(packed.config.linear_attention, due_files.config.linear_attention);
+      EXPECT_EQ(packed.config.rope.inv_freq, due_files.config.rope.inv_freq);
+      for (const ExpectedTensor& expected : expected_tensors(packed.config)) {
+        if (expected.shape.size() != 2) continue;
+        const std::string& mine = expected.hf_name;
+        const std::string theirs = due_files.config.tensor_prefix + mine.substr(std::string("model.").size());
+        const SourceTensor* due = due_files.tensors->find(mine == "lm_head.weight" ? mine : theirs);
+        ASSERT_NE(due, nullptr) << mine;
+        EXPECT_EQ(values_of(*packed.tensors->find(mine)), values_of(*due)) << mine;
+      }
+      const Rows rows = rows_of(from_gguf, "auto");
+      const Rows due = rows_of(out(), "auto");
+      for (size_t i = 0; i < rows.size(); ++i) {
+        EXPECT_LE(max_difference(rows[i], due[i]), 1e-5f * max_abs(due[i])) << "row " << i;
+      }
+      fs::remove_all(from_gguf);
+      fs::remove_all(out());
+    }
+  }
+}
+
+TEST_F(PackTest, ADecayRateThatIsNoneIsNamed) {
+  CheckpointCopy copy("qwen3_5");
+  const float none = NAN;
+  std::memcpy(copy.tensors.at("model.layers.2.linear_attn.A_log").bytes.data(), &none, sizeof none);
+  copy.write();
+  testing::gguf_from_qwen3_5(open_model(copy.directory())).write(dir.file("m.gguf"));
+  EXPECT_THAT(message_of([&] { pack(dir.file("m.gguf"), PackFormat::int8); }),
+              AllOf(HasSubstr("blk.2.ssm_a holds"), HasSubstr("-exp(A_log)")));
+  EXPECT_EQ(entries(), std::vector<std::string>{"m.gguf"});
 }
 
 TEST_F(PackTest, AGgufOfGemma) {

@@ -1,6 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "engine/runtime/engine_answer.h"
 #include "tests/runtime/prompts.h"
 
@@ -46,6 +48,12 @@ class SessionImageTest : public testing::TestWithParam<CachingCase> {
     for (const int32_t id : ids(5, 3)) session->step(one_step(length++, {id}));
     return session;
   }
+  static LogitsWanted sampled_row() {
+    LogitsWanted wanted = want_full_row();
+    wanted.top_k = 20;
+    wanted.temperature = 0.8f;
+    return wanted;
+  }
   static Rows second_turn(Engine& engine, const std::string& salt, const std::vector<int32_t>& prompt,
                           int64_t reused) {
     OpenRequest open = open_prompt(prompt);
@@ -71,15 +79,89 @@ TEST_P(SessionImageTest, GoesOnInAnotherEngineWithTheSameBits) {
     const auto session = first_turn(*engine, prompt);
     const std::vector<int32_t> fed = joined(ids(prompt), ids(5, 3));
     SessionImage image = taken(*engine, "", joined(fed, {9}));
-    EXPECT_EQ(image.positions, prompt + 5);
+    EXPECT_EQ(image.positions, prompt + 6);
     EXPECT_EQ(std::ssize(image.ids), prompt + 6);
     const std::vector<int32_t> next = joined(fed, joined({9}, ids(30, 5)));
-    const Rows due = second_turn(*engine, "", next, prompt + 5);
+    const Rows due = second_turn(*engine, "", next, prompt + 6);
     const auto other = load(options());
-    EXPECT_EQ(put(*other, "mine", std::move(image)), prompt + 5);
-    EXPECT_EQ(first_different(second_turn(*other, "mine", next, prompt + 5), due), -1);
+    EXPECT_EQ(put(*other, "mine", std::move(image)), prompt + 6);
+    EXPECT_EQ(first_different(second_turn(*other, "mine", next, prompt + 6), due), -1);
     second_turn(*other, "", ids(40, 8), 0);
   }
+}
+
+// The image of an open session, of one that ended, and of one that ended before its last id was computed.
+TEST_P(SessionImageTest, TheNextIdTakesNoPass) {
+  const std::vector<int32_t> fed = joined(ids(60), ids(5, 3));
+  for (const std::string end : {"open", "drawn", "ended"}) {
+    SCOPED_TRACE(end);
+    const auto engine = load(options());
+    auto session = first_turn(*engine, 60);
+    const std::vector<float> row = session->fetch_row(64);
+    std::vector<int32_t> all = fed;
+    if (end != "open") session.reset();
+    if (end == "drawn") all.push_back(9);
+    SessionImage image = taken(*engine, "", all);
+    const int64_t length = std::ssize(all);
+    ASSERT_EQ(image.positions, length);
+    if (end == "ended") {
+      EXPECT_TRUE(image.logits.empty()) << "nobody knows them any more";
+      continue;
+    }
+    const auto uninterrupted = load(options());
+    const auto whole = first_turn(*uninterrupted, 60);
+    std::vector<float> due = row;
+    LogitsRow told;
+    if (end == "drawn") {
+      StepRequest step = one_step(length - 1, {9});
+      step.wanted = sampled_row();
+      told = whole->step(std::move(step)).rows.front();
+      due = told.full;
+    }
+    EXPECT_EQ(first_different({image.logits}, {due}), -1);
+
+    const auto other = load(options());
+    EXPECT_EQ(put(*other, "mine", std::move(image)), length);
+    const uint64_t passes = other->status().passes;
+    OpenRequest open = open_prompt(all);
+    open.cache_salt = "mine";
+    open.wanted = sampled_row();
+    BlockingSession restored(*other, std::move(open));
+    const StepResult first = restored.opened();
+    EXPECT_EQ(other->status().passes, passes);
+    EXPECT_EQ(first.reused_tokens, length);
+    EXPECT_EQ(first.length, length);
+    ASSERT_EQ(first.rows.size(), 1u);
+    EXPECT_EQ(first_different({first.rows.front().full}, {due}), -1);
+    if (end == "drawn") {
+      // All that a draw goes by, greedy or with a seed.
+      EXPECT_EQ(first.rows.front().top_ids, told.top_ids);
+      EXPECT_EQ(first.rows.front().top_logits, told.top_logits);
+      EXPECT_EQ(first.rows.front().logsumexp, told.logsumexp);
+    }
+    EXPECT_EQ(restored.fetch_row(length - 1), due);
+    const Rows next = {restored.step(one_step(length, {11})).rows.front().full};
+    EXPECT_EQ(first_different(next, {whole->step(one_step(length, {11})).rows.front().full}), -1);
+  }
+}
+
+// Kept rows count as what they take, and one that was restored is in a later image too.
+TEST_P(SessionImageTest, LogitsOutliveASecondRestore) {
+  const auto engine = load(options());
+  const auto session = first_turn(*engine, 60);
+  const std::vector<int32_t> fed = joined(ids(60), ids(5, 3));
+  const SessionImage image = taken(*engine, "", fed);
+  ASSERT_EQ(std::ssize(image.logits), engine->config().vocab_size);
+  const auto other = load(options());
+  SessionImage bare = image;
+  bare.logits.clear();
+  // What a call did is in the status once the next one is answered.
+  put(*other, "bare", std::move(bare));
+  EXPECT_TRUE(taken(*other, "bare", fed).logits.empty());
+  const uint64_t without = other->status().prefix_bytes;
+  put(*other, "mine", image);
+  EXPECT_EQ(taken(*other, "mine", fed).logits, image.logits);
+  EXPECT_EQ(other->status().prefix_bytes, 2 * without + image.logits.size() * sizeof(float));
 }
 
 TEST_P(SessionImageTest, OfUnknownIdsNothingIsThere) {
@@ -109,6 +191,11 @@ TEST_P(SessionImageTest, WhatDoesNotFitTheModelIsRefused) {
   refused([](SessionImage& i) { i.positions = -1; }, "session: -1 positions");
   refused([](SessionImage& i) { i.keys_values.pop_back(); }, "bytes of keys and values");
   refused([](SessionImage& i) { i.state += 'x'; }, "of recurrent state");
+  const auto vocab = static_cast<size_t>(engine->config().vocab_size);
+  refused([=](SessionImage& i) { i.logits.assign(vocab + 1, 0.0F); }, "logits after 60 positions");
+  refused([=](SessionImage& i) { i.logits.assign(vocab, 0.0F), i.logits.back() = NAN; }, "NaN or infinite");
+  refused([=](SessionImage& i) { i = {.ids = i.ids, .logits = std::vector<float>(vocab, 0.0F)}; },
+          "logits after 0 positions");
   EngineOptions plain = options();
   plain.prefix_cache = 0;
   const auto uncached = load(plain);

@@ -102,11 +102,11 @@ class Session(RunTest):
         self.assertEqual(os.listdir(self.tmp), ["talk"])
         second = self.json_of(*arguments, *session, "--tokens", "10,11,12")
         self.assertEqual(second["prompt_ids"], first["prompt_ids"] + first["ids"] + [10, 11, 12])
-        self.assertEqual(second["timings"]["reused_tokens"], 20 + 6 - 1)
+        self.assertEqual(second["timings"]["reused_tokens"], 20 + 6)
         whole = self.json_of(*arguments, "--tokens", ",".join(map(str, second["prompt_ids"])))
         self.assertEqual(second["ids"], whole["ids"])
         third = self.json_of(*arguments, *session, "--tokens", "13")
-        self.assertEqual(third["timings"]["reused_tokens"], len(second["prompt_ids"]) + 6 - 1)
+        self.assertEqual(third["timings"]["reused_tokens"], len(second["prompt_ids"]) + 6)
         self.assertEqual(os.listdir(self.tmp), ["talk"])
 
     def test_attention(self):
@@ -114,6 +114,23 @@ class Session(RunTest):
 
     def test_recurrent_state(self):
         self.check_second_turn("qwen3_5")
+
+    def check_goes_on_alone(self, model):
+        """Two runs with nothing between them are one: the second draws its first id from logits that were kept."""
+        model = str(SOURCE / "tests" / "golden" / "models" / model)
+        arguments = ["--model", model, "--device", "cpu", "--kv-type", "f32", "--ignore-eos"]
+        session = ["--session", os.path.join(self.tmp, "talk")]
+        tokens = ["--tokens", ",".join(map(str, range(5, 25)))]
+        whole = self.json_of(*arguments, *tokens, "--max-tokens", "10")
+        first = self.json_of(*arguments, *session, *tokens, "--max-tokens", "4")
+        second = self.json_of(*arguments, *session, "", "--max-tokens", "6")
+        self.assertEqual(second["timings"]["reused_tokens"], 20 + 4)
+        self.assertEqual(first["ids"] + second["ids"], whole["ids"])
+
+    def test_goes_on_alone(self):
+        self.check_goes_on_alone("llama_gqa")
+        os.remove(os.path.join(self.tmp, "talk"))
+        self.check_goes_on_alone("qwen3_5")
 
     def test_text_goes_on_without_another_bos(self):
         session = ["--session", os.path.join(self.tmp, "talk")]

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -24,7 +25,8 @@ SessionImage image() {
   return {.ids = {5, 6, 7, 99},
           .positions = 3,
           .keys_values = std::string(18, 'k'),
-          .state = std::string(20, 's')};
+          .state = std::string(20, 's'),
+          .logits = std::vector<float>(100, 0.25F)};
 }
 
 // What is refused, and why; "" when nothing is.
@@ -56,6 +58,10 @@ TEST(SessionBlob, RoundTrip) {
   EXPECT_EQ(read.positions, 3);
   EXPECT_EQ(read.keys_values, image().keys_values);
   EXPECT_EQ(read.state, image().state);
+  EXPECT_EQ(read.logits, image().logits);
+  SessionImage unknown = image();
+  unknown.logits.clear();
+  EXPECT_TRUE(read_session(write_session(unknown, format()), format()).logits.empty());
   const SessionImage bare{.ids = {1, 2}};
   EXPECT_EQ(read_session(write_session(bare, format()), format()).ids, bare.ids);
 }
@@ -91,24 +97,46 @@ TEST(SessionBlob, OthersAreNamed) {
   EXPECT_THAT(refusal(document, other), HasSubstr("4 ids, 3 positions of them; accepted: 1 to 3"));
   other = format();
   other.sizes.vocab_size = 99;
-  EXPECT_THAT(refusal(document, other), HasSubstr("id 99; accepted: 0 to 98"));
+  EXPECT_THAT(refusal(document, other), HasSubstr("400 bytes of logits"));
+  SessionImage unknown = image();
+  unknown.logits.clear();
+  EXPECT_THAT(refusal(write_session(unknown, format()), other), HasSubstr("id 99; accepted: 0 to 98"));
   std::string version = document;
-  version[kVersionAt] = 2;
-  EXPECT_THAT(refusal(version), HasSubstr("version 2; accepted: 1"));
+  version[kVersionAt] = 3;
+  EXPECT_THAT(refusal(version), HasSubstr("version 3; accepted: 2"));
+  version[kVersionAt] = 1;
+  EXPECT_THAT(refusal(version), HasSubstr("version 1, of an earlier ete, which kept no logits; accepted: 2"));
   EXPECT_THAT(refusal(std::string(200, 'x')), HasSubstr("do not begin with ETESESSN"));
 }
 
 // Sizes that a header makes up decide nothing.
 TEST(SessionBlob, HostileSizesAreRefusedByTheHeaderAlone) {
   const std::string document = write_session(image(), format());
-  for (size_t field = 0; field < 4; ++field) {
+  for (size_t field = 0; field < 5; ++field) {
     for (const uint64_t value : {uint64_t{0}, uint64_t{1} << 31, uint64_t{1} << 63, ~uint64_t{0}}) {
       if (field == 1 && value == 0) continue;  // no positions: then the sizes are wrong
+      if (field == 4 && value == 0) continue;  // no logits: then there is too much
       const std::string hostile = with_number(document, kIdsAt + 8 * field, value);
       EXPECT_THROW(session_bytes(hostile, format()), Error) << field << " " << value;
     }
   }
   EXPECT_THROW(session_bytes(with_number(document, kIdsAt + 8, 0), format()), Error);
+}
+
+TEST(SessionBlob, LogitsAreOneRowOfFiniteNumbers) {
+  const std::string document = write_session(image(), format());
+  const auto sized = [&](uint64_t bytes) { return with_number(document, kIdsAt + 8 * 4, bytes); };
+  EXPECT_THAT(refusal(sized(0)), HasSubstr("its header tells of"));
+  EXPECT_THAT(refusal(sized(396)),
+              HasSubstr("396 bytes of logits after 3 positions; accepted: none, or 400"));
+  EXPECT_THAT(refusal(sized(800)), HasSubstr("800 bytes of logits"));
+  SessionImage damaged = image();
+  damaged.logits[7] = NAN;
+  EXPECT_THAT(refusal(write_session(damaged, format())), HasSubstr("logits that are NaN or infinite"));
+  damaged.logits[7] = INFINITY;
+  EXPECT_THAT(refusal(write_session(damaged, format())), HasSubstr("logits that are NaN or infinite"));
+  SessionImage early{.ids = {1, 2}, .logits = image().logits};
+  EXPECT_THAT(refusal(write_session(early, format())), HasSubstr("logits after 0 positions"));
 }
 
 TEST(SessionBlob, TheDigestIsThatOfOneModel) {
