@@ -231,8 +231,12 @@ void with_ring(RowShape row_shape, const Call& call) {
       return call.template operator()<2, 4, 1>();
     case RowShape::ring_1_3_2:
       return call.template operator()<1, 3, 2>();
+    case RowShape::ring_1_4_2:
+      return call.template operator()<1, 4, 2>();
     case RowShape::ring_2_2_2:
       return call.template operator()<2, 2, 2>();
+    case RowShape::ring_2_3_2:
+      return call.template operator()<2, 3, 2>();
   }
 }
 

@@ -133,8 +133,12 @@ const char* name_of(RowShape shape) {
       return "ring_2_4_1";
     case RowShape::ring_1_3_2:
       return "ring_1_3_2";
+    case RowShape::ring_1_4_2:
+      return "ring_1_4_2";
     case RowShape::ring_2_2_2:
       return "ring_2_2_2";
+    case RowShape::ring_2_3_2:
+      return "ring_2_3_2";
   }
   return "";
 }

@@ -23,11 +23,14 @@ enum class RowShape : uint8_t {
   ring_2_2_1,
   ring_2_4_1,
   ring_1_3_2,
-  ring_2_2_2
+  ring_1_4_2,
+  ring_2_2_2,
+  ring_2_3_2,
 };
-inline constexpr std::array<RowShape, 7> kRowShapes = {
-    RowShape::registers,  RowShape::ring_1_4_1, RowShape::ring_1_6_1, RowShape::ring_2_2_1,
-    RowShape::ring_2_4_1, RowShape::ring_1_3_2, RowShape::ring_2_2_2};
+inline constexpr std::array<RowShape, 9> kRowShapes = {
+    RowShape::registers,  RowShape::ring_1_4_1, RowShape::ring_1_6_1,
+    RowShape::ring_2_2_1, RowShape::ring_2_4_1, RowShape::ring_1_3_2,
+    RowShape::ring_1_4_2, RowShape::ring_2_2_2, RowShape::ring_2_3_2};
 const char* name_of(RowShape shape);
 
 // On the current device; others run as `registers`.
