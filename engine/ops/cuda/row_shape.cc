@@ -159,7 +159,8 @@ RowShapes RowShapes::measured() {
 }
 
 RowShape RowShapes::of(WeightFormat format, const MatmulShape& shape, const Products& products) const {
-  RowShape nearest = for_all_;
+  if (choices_.empty()) return can_launch(for_all_, format) ? for_all_ : RowShape::registers;
+  RowShape nearest = RowShape::registers;
   double least = std::numeric_limits<double>::infinity();
   for (const Choice& choice : choices_) {
     if (choice.format != format) continue;

@@ -33,7 +33,7 @@ inline constexpr std::array<RowShape, 9> kRowShapes = {
     RowShape::ring_1_4_2, RowShape::ring_2_2_2, RowShape::ring_2_3_2};
 const char* name_of(RowShape shape);
 
-// On the current device; others run as `registers`.
+// On the current device.
 bool can_launch(RowShape row_shape, WeightFormat format);
 void launch_matmul_mma_row(cudaStream_t stream, RowShape row_shape, WeightFormat format,
                            const MatmulShape& shape, const Products& products);
@@ -42,8 +42,8 @@ void launch_matmul_mma_row(cudaStream_t stream, RowShape row_shape, WeightFormat
 // of the size nearest to its own.
 class RowShapes {
  public:
-  RowShapes() = default;  // `registers` for all
-  explicit RowShapes(RowShape for_all) : for_all_(for_all) {}
+  RowShapes() = default;                                       // `registers` for all
+  explicit RowShapes(RowShape for_all) : for_all_(for_all) {}  // where it can be launched
   // Takes some tens of milliseconds, and device memory twice as large as the L2 cache, which it gives back.
   static RowShapes measured();
 
