@@ -174,6 +174,8 @@ struct OpsOptions {
   Math math = Math::exact;
   KernelFamily family = KernelFamily::automatic;
   int host_threads = 1;  // of host_ops() on a device other than the CPU, which has its own pool
+  // Which of Ops::row_launches() products of one row take; none: what a measurement finds fastest.
+  std::optional<int> row_launch{};
 };
 
 // The largest sizes that an engine's passes have.
@@ -199,6 +201,9 @@ class Ops {
 
   // One line for the plan: families per kind, math, and its tolerance, e.g. "exact, avx2 (decode, prefill)".
   virtual std::string describe() const = 0;
+
+  // In how many ways products of one decode row are launched, all to the same bits.
+  virtual int row_launches() const { return 1; }
 
   // Exact ops of host threads over host memory, in the order of the device's streams: for what stays at home
   // beside a device with memory of its own. On the CPU device these ops themselves.

@@ -140,6 +140,14 @@ class Matmul : public testing::TestWithParam<Param> {
                m, outputs);
   }
 
+  int row_launches() const { return there_->ops().row_launches(); }
+  // Single rows by one of row_launches().
+  void run_there(int launch, const float* x, int64_t x_stride, int64_t m,
+                 std::vector<MatmulOutput> outputs) const {
+    Runner runner(OpsParam{path().device, path().family, path().tolerance, path().math, launch}, 1);
+    matmul_there(runner, kind(), x, x_stride, m, std::move(outputs));
+  }
+
   // y [m, rows] = x W
   std::vector<float> product(const RandomMatrix& w, const Activations& x, int64_t first, int64_t m,
                              int threads = 1) const {
@@ -227,6 +235,31 @@ TEST_P(Matmul, ASingleRowIsTheSameAtEverySize) {
       for (size_t i = 0; i < one.size(); ++i) {
         ASSERT_EQ(one[i], all[static_cast<size_t>(first * rows) + i])
             << rows << " rows, " << cols << " columns, element " << i;
+      }
+    }
+  }
+}
+
+// Panels of one block and of two, splits without a unit, units that are not whole, and x that no kernel may
+// take by fours.
+TEST_P(Matmul, EveryLaunchOfASingleRowGivesTheSameBits) {
+  if (path().device == "cpu" || kind() == RowKind::prefill) GTEST_SKIP() << "one launch of a row";
+  const std::pair<int64_t, int64_t> sizes[] = {{40, 32},   {40, 128},   {16, 250},   {40, 1024}, {70, 1056},
+                                               {40, 4128}, {40, 12288}, {4400, 160}, {8600, 288}};
+  const int launches = row_launches();
+  for (const auto& [rows, cols] : sizes) {
+    const RandomMatrix w(format(), rows, cols, 25);
+    const Activations x(2, cols, 26);
+    std::vector<float> among(static_cast<size_t>(2 * rows));
+    std::vector<float> one(static_cast<size_t>(rows));
+    for (int launch = 0; launch < launches; ++launch) {
+      run_there(launch, x.row(0), x.stride, 2,
+                {{.w = w.view, .row_end = rows, .y = among.data(), .y_stride = rows}});
+      run_there(launch, x.row(0), x.stride, 1,
+                {{.w = w.view, .row_end = rows, .y = one.data(), .y_stride = rows}});
+      for (size_t i = 0; i < one.size(); ++i) {
+        ASSERT_EQ(one[i], among[i]) << "launch " << launch << ", " << rows << " rows, " << cols
+                                    << " columns, element " << i;
       }
     }
   }

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -26,6 +27,7 @@ struct OpsParam {
   KernelFamily family;
   double tolerance;
   Math math = Math::exact;
+  std::optional<int> row_launch{};
 };
 
 inline const OpsParam kOpsParams[] = {
@@ -45,7 +47,10 @@ class Runner {
   Runner(const OpsParam& param, int threads)
       : device_(make_device({.device = param.device, .threads = threads})),
         stream_(device_->create_stream("test")),
-        ops_(make_ops(*device_, {.math = param.math, .family = param.family, .host_threads = threads})) {}
+        ops_(make_ops(*device_, {.math = param.math,
+                                 .family = param.family,
+                                 .host_threads = threads,
+                                 .row_launch = param.row_launch})) {}
 
   Ops& ops() { return *ops_; }
   Stream& stream() { return *stream_; }

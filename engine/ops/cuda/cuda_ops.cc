@@ -15,6 +15,7 @@
 #include "engine/ops/cuda/kernels.h"
 #include "engine/ops/cuda/launch_recorder.h"
 #include "engine/ops/cuda/logits_reducer.h"
+#include "engine/ops/cuda/row_shape.h"
 
 namespace ete {
 
@@ -37,7 +38,8 @@ class CudaOps final : public Ops {
         pool_(options.host_threads),
         host_(device, pool_, {}),
         host_products_(device, pool_, {.math = options.math}),
-        reducer_(device, ring_, host_) {}
+        reducer_(device, ring_, host_),
+        row_shapes_(row_shapes_for(device, family_, options)) {}
 
   std::string describe() const override {
     if (family_ == KernelFamily::plain) return "exact, plain (decode, prefill)";
@@ -45,10 +47,15 @@ class CudaOps final : public Ops {
                                " (decode, prefill): activations of int8 and int4 weights rounded to int8 per "
                                "32 columns";
     if (family_ == KernelFamily::dp4a) return rounds;
+    const std::string measured = row_shapes_.describe();
     return rounds +
            "; attention of prefill rows rounds queries and weights to the type of an f16 or bf16 cache, "
            "Gated "
-           "DeltaNet of prefill rows its operands to tf32";
+           "DeltaNet of prefill rows its operands to tf32" +
+           (measured.empty() ? "" : "; launches of one row, as measured: " + measured);
+  }
+  int row_launches() const override {
+    return family_ == KernelFamily::mma ? static_cast<int>(cuda::kRowShapes.size()) : 1;
   }
   size_t workspace_bytes(const WorkspaceNeeds& needs) const override {
     size_t bytes = fast_ ? cuda::QuantizedRows::bytes_for(needs.rows, needs.cols) : 0;
@@ -168,6 +175,7 @@ class CudaOps final : public Ops {
 
  private:
   static KernelFamily family_for(const DeviceInfo& info, const OpsOptions& options);
+  static cuda::RowShapes row_shapes_for(Device& device, KernelFamily family, const OpsOptions& options);
 
   cuda::KvRows kv_rows(Stream& stream, const std::vector<KvSegment>& segments);
   cuda::QueryTiles query_tiles(Stream& stream, const std::vector<KvSegment>& segments, int64_t most_rows);
@@ -198,6 +206,7 @@ class CudaOps final : public Ops {
   CpuOps host_;
   CpuOps host_products_;
   LogitsReducer reducer_;
+  cuda::RowShapes row_shapes_;
   Buffer own_workspace_;
   std::byte* workspace_ = nullptr;
   size_t workspace_size_ = 0;
@@ -219,6 +228,15 @@ KernelFamily CudaOps::family_for(const DeviceInfo& info, const OpsOptions& optio
   throw Error(ErrorCode::invalid_argument, "kernels: '" + std::string(name_of(options.family)) +
                                                "' does not run with --math " + (fast ? "fast" : "exact") +
                                                " on " + info.name + "; accepted: " + names);
+}
+
+cuda::RowShapes CudaOps::row_shapes_for(Device& device, KernelFamily family, const OpsOptions& options) {
+  if (family != KernelFamily::mma) return {};
+  if (options.row_launch)
+    return cuda::RowShapes(cuda::kRowShapes.at(static_cast<size_t>(*options.row_launch)));
+  const std::unique_ptr<Stream> stream = device.create_stream("ete measure");
+  static_cast<void>(cuda_stream_of(*stream));  // makes the device current
+  return cuda::RowShapes::measured();
 }
 
 cuda::KvRows CudaOps::kv_rows(Stream& stream, const std::vector<KvSegment>& segments) {
@@ -414,7 +432,7 @@ void CudaOps::matmul(Stream& stream, RowKind kind, const float* x, int64_t x_str
     }
     const cudaStream_t to = cuda_stream_of(stream);
     if (rounds(format) && by_kernel) {
-      cuda::launch_matmul_mma_row(to, format, shape, products);
+      cuda::launch_matmul_mma_row(to, row_shapes_.of(format, shape, products), format, shape, products);
     } else if (rounds(format)) {
       integer_products(family_, kind)(to, format, rounded, shape, products);
     } else {

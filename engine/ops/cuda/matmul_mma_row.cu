@@ -3,21 +3,19 @@
 #include "engine/ops/cuda/multiprocessors.cuh"
 #include "engine/ops/cuda/output_tile.cuh"
 #include "engine/ops/cuda/overlap.cuh"
-#include "engine/ops/cuda/quantize.cuh"
+#include "engine/ops/cuda/row_ring.cuh"
+#include "engine/ops/cuda/row_shape.h"
+#include "engine/ops/cuda/row_unit.cuh"
 
-// Products of Math::fast of one decode row: the bits of matmul_mma_decode.cu, by fewer instructions. A
-// product on tensor cores has eight columns for rows of x; here they are eight groups of columns of the one
-// row, and of the products of group j with all of them column j is kept. So each lane is left with two
-// groups' sums, and eight groups are scaled at once. Weights go from memory to registers, ahead of their use;
-// each warp rounds the columns that it multiplies.
+// Products of Math::fast of one decode row: the bits of matmul_mma_decode.cu, by fewer instructions
+// (row_unit.cuh). Here weights go from memory to registers, ahead of their use, or through rings in shared
+// memory (row_ring.cuh); each warp rounds the columns that it multiplies.
 
 namespace ete::cuda {
 
 namespace {
 
 constexpr int kSplits = kDecodeSplits;
-constexpr int kUnitGroups = 8;  // that a warp multiplies at once
-constexpr unsigned kWholeWarp = 0xffffffffu;
 
 // Where a warp's units are: a unit is as many of the warp's stages as hold kUnitGroups.
 template <WeightFormat F>
@@ -94,13 +92,7 @@ struct UnitOfWeights {
   }
 };
 
-// A lane's eight columns of a unit of x.
-struct LaneOfX {
-  float4 low;
-  float4 high;
-};
-
-// Where they are: lane 4 u + t has columns [4t, 4t + 4) and [16 + 4t, 20 + 4t) of group u.
+// Where a lane's columns of x are.
 template <WeightFormat F>
 struct ColumnsOfX {
   using Order = UnitOrder<F>;
@@ -123,78 +115,14 @@ struct ColumnsOfX {
   }
 };
 
-// A unit of x, rounded: q as its lanes loaded it, scale and sum of groups 2t and 2t + 1 as lanes (g, t) need
-// them.
-template <typename Load>
-struct UnitOfX {
-  uint2 q;
-  float scale[2];
-  float sum[2];
-
-  __device__ UnitOfX(const LaneOfX& columns, int lane) {
-    const auto& [low, high] = columns;
-    float absmax = larger(absmax_of(low), absmax_of(high));
-    absmax = larger(absmax, __shfl_xor_sync(kWholeWarp, absmax, 1));
-    absmax = larger(absmax, __shfl_xor_sync(kWholeWarp, absmax, 2));
-    const GroupScale group(absmax);
-    q = {group.round(low), group.round(high)};
-    for_both(lane, group.scale, &scale);
-    if constexpr (Load::kHasMinimum) {
-      int total = add_bytes(q.y, add_bytes(q.x, 0));
-      total += __shfl_xor_sync(kWholeWarp, total, 1);
-      total += __shfl_xor_sync(kWholeWarp, total, 2);
-      for_both(lane, group.scale * static_cast<float>(total), &sum);
-    }
-  }
-
- private:
-  __device__ static void for_both(int lane, float of_group, float (*out)[2]) {
-    const int from = lane % 4 * 8;
-    (*out)[0] = __shfl_sync(kWholeWarp, of_group, from);
-    (*out)[1] = __shfl_sync(kWholeWarp, of_group, from + 4);
-  }
-};
-
-// acc += the products of a unit, in ascending order of its groups; acc [2] is that of rows g and g + 8, the
-// same in the four lanes of g.
+// acc += the products of a unit, in ascending order of its groups.
 template <WeightFormat F>
 __device__ inline void multiply_unit(const UnitOfWeights<F>& w, const UnitOfX<FragmentLoad<F>>& x, int lane,
                                      float (&acc)[2]) {
-  using Load = FragmentLoad<F>;
-  int32_t d[4];
-#pragma unroll
-  for (int group = 0; group < kUnitGroups; ++group) {
-    uint32_t a[4];
-    int32_t products[4];
-    Load::unpack(w.words[group], a);
-    multiply_group(a, x.q, products);
-#pragma unroll
-    for (int i = group % 2; i < 4; i += 2) {
-      d[i] = group < 2 || lane % 4 == group / 2 ? products[i] : d[i];
-    }
-  }
-  float dot[2][2], scale[2][2];
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      dot[i][j] = __int_as_float(d[i * 2 + j]) - kMagic;
-      scale[i][j] = Load::kRowScale ? x.scale[j] : __half2float(w.scale[i][j]) * x.scale[j];
-    }
-  }
-#pragma unroll
-  for (int t = 0; t < 4; ++t) {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      float next = acc[i];
-#pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        next = fmaf(dot[i][j], scale[i][j], next);
-        if constexpr (Load::kHasMinimum) next = fmaf(__half2float(w.minimum[i][j]), x.sum[j], next);
-      }
-      acc[i] = __shfl_sync(kWholeWarp, next, t, 4);
-    }
-  }
+  UnitProducts<FragmentLoad<F>> products;
+  products.multiply([&](int group, uint32_t(&a)[4]) { FragmentLoad<F>::unpack(w.words[group], a); }, w.scale,
+                    w.minimum, x, lane);
+  products.add_to(acc);
 }
 
 // kAhead: units of weights, and of x, in registers: x comes from L2, which takes longer than a unit's
@@ -275,7 +203,7 @@ void launch(cudaStream_t stream, const MatmulShape& shape, const Products& produ
 // Few panels leave each multiprocessor few warps, which have to look further ahead. Launch shapes as measured
 // on an H200.
 template <WeightFormat F>
-void launch(cudaStream_t stream, const MatmulShape& shape, const Products& products) {
+void launch_by_registers(cudaStream_t stream, const MatmulShape& shape, const Products& products) {
   constexpr bool kNibbles = FragmentLoad<F>::kWords == 2;
   constexpr int kAheadOfMany = kNibbles && !FragmentLoad<F>::kHasMinimum ? 2 : 1;
   const int64_t panels = products.product[products.count - 1].panel_end;
@@ -287,11 +215,72 @@ void launch(cudaStream_t stream, const MatmulShape& shape, const Products& produ
   launch<F, 1, 4>(stream, shape, products);
 }
 
+// Calls f.operator()<P, N, W>() for a ring of those sizes.
+template <typename Call>
+void with_ring(RowShape row_shape, const Call& call) {
+  switch (row_shape) {
+    case RowShape::registers:
+      return;
+    case RowShape::ring_1_4_1:
+      return call.template operator()<1, 4, 1>();
+    case RowShape::ring_1_6_1:
+      return call.template operator()<1, 6, 1>();
+    case RowShape::ring_2_2_1:
+      return call.template operator()<2, 2, 1>();
+    case RowShape::ring_2_4_1:
+      return call.template operator()<2, 4, 1>();
+    case RowShape::ring_1_3_2:
+      return call.template operator()<1, 3, 2>();
+    case RowShape::ring_1_4_2:
+      return call.template operator()<1, 4, 2>();
+    case RowShape::ring_2_2_2:
+      return call.template operator()<2, 2, 2>();
+    case RowShape::ring_2_3_2:
+      return call.template operator()<2, 3, 2>();
+  }
+}
+
+int attribute_of_device(cudaDeviceAttr attribute) {
+  int device = 0, value = 0;
+  CUDA_CHECK(cudaGetDevice(&device));
+  CUDA_CHECK(cudaDeviceGetAttribute(&value, attribute, device));
+  return value;
+}
+
+template <WeightFormat F, int kPanels, int kDepth, int kWarps>
+void launch_ring(cudaStream_t stream, const MatmulShape& shape, const Products& products) {
+  using Ring = RowRing<F, kPanels, kDepth, kWarps>;
+  const auto kernel = ring_row_kernel<F, kPanels, kDepth, kWarps>;
+  CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Ring::kBlockBytes));
+  const int64_t block = block_cols(F);
+  launch_overlapping(stream, dim3(static_cast<unsigned>(tiles_of<kPanels * 16>(products))),
+                     BlockSize{.threads = Ring::kThreads, .shared_bytes = Ring::kBlockBytes}, kernel, shape,
+                     products, static_cast<int>(panel_bytes(F, shape.cols)),
+                     static_cast<int>((shape.cols + block - 1) / block * block / 32));
+}
+
 }  // namespace
 
-void launch_matmul_mma_row(cudaStream_t stream, WeightFormat format, const MatmulShape& shape,
-                           const Products& products) {
-  with_fragments(format, [&]<WeightFormat F>() { launch<F>(stream, shape, products); });
+bool can_launch(RowShape row_shape, WeightFormat format) {
+  bool can = row_shape == RowShape::registers;
+  with_fragments(format, [&]<WeightFormat F>() {
+    with_ring(row_shape, [&]<int P, int N, int W>() {
+      can = attribute_of_device(cudaDevAttrComputeCapabilityMajor) >= 8 &&
+            attribute_of_device(cudaDevAttrMaxSharedMemoryPerBlockOptin) >=
+                RowRing<F, P, N, W>::kBlockBytes + RowRing<F, P, N, W>::kStaticBytes;
+    });
+  });
+  return can;
+}
+
+void launch_matmul_mma_row(cudaStream_t stream, RowShape row_shape, WeightFormat format,
+                           const MatmulShape& shape, const Products& products) {
+  // A ring takes sixteen bytes of x at once.
+  const bool by_fours = shape.cols % 32 == 0 && reinterpret_cast<uintptr_t>(shape.x) % 16 == 0;
+  with_fragments(format, [&]<WeightFormat F>() {
+    if (row_shape == RowShape::registers || !by_fours) return launch_by_registers<F>(stream, shape, products);
+    with_ring(row_shape, [&]<int P, int N, int W>() { launch_ring<F, P, N, W>(stream, shape, products); });
+  });
 }
 
 }  // namespace ete::cuda

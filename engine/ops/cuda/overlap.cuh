@@ -37,19 +37,29 @@ inline bool can_overlap_kernels() {
 }
 
 // Launches a kernel that calls wait_for_previous_kernel() in every block.
+struct BlockSize {
+  unsigned threads = 0;
+  size_t shared_bytes = 0;  // of memory that the launch sizes
+};
 template <typename... Params, typename... Args>
-void launch_overlapping(cudaStream_t stream, dim3 grid, unsigned threads, void (*kernel)(Params...),
+void launch_overlapping(cudaStream_t stream, dim3 grid, const BlockSize& block, void (*kernel)(Params...),
                         Args... args) {
   cudaLaunchAttribute overlap{};
   overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   overlap.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
-  config.blockDim = dim3(threads);
+  config.blockDim = dim3(block.threads);
+  config.dynamicSmemBytes = block.shared_bytes;
   config.stream = stream;
   config.attrs = &overlap;
   config.numAttrs = can_overlap_kernels() ? 1 : 0;
   CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, Params(args)...));
+}
+template <typename... Params, typename... Args>
+void launch_overlapping(cudaStream_t stream, dim3 grid, unsigned threads, void (*kernel)(Params...),
+                        Args... args) {
+  launch_overlapping(stream, grid, BlockSize{.threads = threads}, kernel, args...);
 }
 
 }  // namespace ete::cuda
