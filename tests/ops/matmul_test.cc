@@ -161,6 +161,9 @@ class Matmul : public testing::TestWithParam<Param> {
   std::unique_ptr<Runner> there_;  // null: the CPU's kernels are called directly
 };
 
+// Where more than one launch shape multiplies a row.
+class MatmulOfOneRow : public Matmul {};
+
 struct Exact {
   double value;
   double magnitude;  // sum |w||x|
@@ -242,11 +245,11 @@ TEST_P(Matmul, ASingleRowIsTheSameAtEverySize) {
 
 // Panels of one block and of two, splits without a unit, units that are not whole, and x that no kernel may
 // take by fours.
-TEST_P(Matmul, EveryLaunchOfASingleRowGivesTheSameBits) {
-  if (path().device == "cpu" || kind() == RowKind::prefill) GTEST_SKIP() << "one launch of a row";
+TEST_P(MatmulOfOneRow, EveryLaunchGivesTheSameBits) {
   const std::pair<int64_t, int64_t> sizes[] = {{40, 32},   {40, 128},   {16, 250},   {40, 1024}, {70, 1056},
                                                {40, 4128}, {40, 12288}, {4400, 160}, {8600, 288}};
   const int launches = row_launches();
+  ASSERT_GT(launches, 1);
   for (const auto& [rows, cols] : sizes) {
     const RandomMatrix w(format(), rows, cols, 25);
     const Activations x(2, cols, 26);
@@ -416,6 +419,15 @@ std::string name_of_param(const testing::TestParamInfo<Param>& info) {
 INSTANTIATE_TEST_SUITE_P(Families, Matmul,
                          testing::Combine(testing::ValuesIn(kPaths), testing::ValuesIn(kAllFormats),
                                           testing::Values(RowKind::decode, RowKind::prefill)),
+                         name_of_param);
+
+constexpr Path kMeasuredPath{"cuda:0", KernelFamily::mma, Math::fast, 1e-6};
+INSTANTIATE_TEST_SUITE_P(Launches, MatmulOfOneRow,
+                         testing::Combine(testing::Values(kMeasuredPath),
+                                          testing::Values(WeightFormat::w8_row, WeightFormat::w8_g32,
+                                                          WeightFormat::w4_g32, WeightFormat::w4_g32m,
+                                                          WeightFormat::w4_g128),
+                                          testing::Values(RowKind::decode)),
                          name_of_param);
 
 TEST(MatmulFamilies, NamesWhatRunsHere) {

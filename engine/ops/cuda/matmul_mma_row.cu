@@ -221,18 +221,6 @@ void with_ring(RowShape row_shape, const Call& call) {
   switch (row_shape) {
     case RowShape::registers:
       return;
-    case RowShape::ring_1_4_1:
-      return call.template operator()<1, 4, 1>();
-    case RowShape::ring_1_6_1:
-      return call.template operator()<1, 6, 1>();
-    case RowShape::ring_2_2_1:
-      return call.template operator()<2, 2, 1>();
-    case RowShape::ring_2_4_1:
-      return call.template operator()<2, 4, 1>();
-    case RowShape::ring_1_3_2:
-      return call.template operator()<1, 3, 2>();
-    case RowShape::ring_1_4_2:
-      return call.template operator()<1, 4, 2>();
     case RowShape::ring_2_2_2:
       return call.template operator()<2, 2, 2>();
     case RowShape::ring_2_3_2:

@@ -107,7 +107,7 @@ struct RowRing {
   }
 };
 
-// Where a split has several warps, its sum goes from one to the next, as each has done a unit.
+// A split's sum goes from one of its warps to the next, as each has done a unit.
 template <int kPanels, int kWarps>
 struct Baton {
   float (*sums)[kPanels * 16];  // shared, [kDecodeSplits]
@@ -164,33 +164,6 @@ __device__ inline void multiply_by_turns(const Ring& ring, const Baton<kPanels, 
   }
 }
 
-// The same by one warp alone: a unit's products are added up, one after the other, while those of the next
-// are computed.
-template <typename Ring, int kPanels, int kDepth>
-__device__ inline void multiply_alone(const Ring& ring, const Baton<kPanels, 1>& baton) {
-  float acc[kPanels][2] = {};
-  typename Ring::Products products[kPanels], next[kPanels];
-  wait_for_copies<kDepth - 1>();
-  __syncwarp();
-  ring.multiply(0, products);
-  for (int index = 0, slot = 0; ring.exists(index); ++index) {
-    __syncwarp();
-    ring.fill_weights(slot, index + kDepth);
-    ring.fill_x(slot, index + kDepth);
-    commit_copies();
-    slot = slot + 1 == kDepth ? 0 : slot + 1;
-    wait_for_copies<kDepth - 1>();
-    __syncwarp();
-    ring.multiply(slot, next);  // past the last: of what was there, and not used
-#pragma unroll
-    for (int p = 0; p < kPanels; ++p) {
-      products[p].add_to(acc[p]);
-      products[p] = next[p];
-    }
-  }
-  baton.put(acc);
-}
-
 template <WeightFormat F, int kPanels, int kDepth, int kWarps>
 __global__ void __launch_bounds__(kDecodeSplits* kWarps * 32, 4 / kWarps)
     ring_row_kernel(MatmulShape shape, Products products, int panel_bytes, int groups) {
@@ -228,11 +201,7 @@ __global__ void __launch_bounds__(kDecodeSplits* kWarps * 32, 4 / kWarps)
     commit_copies();
   }
   const Baton<kPanels, kWarps> baton{sums, split, ring.turn, lane};
-  if constexpr (kWarps == 1) {
-    multiply_alone<Ring, kPanels, kDepth>(ring, baton);
-  } else {
-    multiply_by_turns<Ring, kPanels, kDepth>(ring, baton);
-  }
+  multiply_by_turns<Ring, kPanels, kDepth>(ring, baton);
   __syncthreads();
   if (products.beside) wait_for_previous_kernel();
   const int row = threadIdx.x;

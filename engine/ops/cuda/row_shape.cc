@@ -36,7 +36,7 @@ class Bench {
       cols = std::max(cols, size.cols);
       for (const WeightFormat format : kFormats) bytes_ = std::max(bytes_, 2 * bytes_of(format, size));
     }
-    bytes_ = std::max(bytes_, 2 * static_cast<size_t>(cache));
+    bytes_ = std::max(bytes_, 4 * static_cast<size_t>(cache));
     x_bytes_ = static_cast<size_t>(cols) * sizeof(float);
     const size_t all = bytes_ + x_bytes_ + static_cast<size_t>(panels * 16) * sizeof(float);
     void* memory = nullptr;
@@ -123,18 +123,6 @@ const char* name_of(RowShape shape) {
   switch (shape) {
     case RowShape::registers:
       return "registers";
-    case RowShape::ring_1_4_1:
-      return "ring_1_4_1";
-    case RowShape::ring_1_6_1:
-      return "ring_1_6_1";
-    case RowShape::ring_2_2_1:
-      return "ring_2_2_1";
-    case RowShape::ring_2_4_1:
-      return "ring_2_4_1";
-    case RowShape::ring_1_3_2:
-      return "ring_1_3_2";
-    case RowShape::ring_1_4_2:
-      return "ring_1_4_2";
     case RowShape::ring_2_2_2:
       return "ring_2_2_2";
     case RowShape::ring_2_3_2:

@@ -18,19 +18,11 @@ namespace ete::cuda {
 // panels a block, N units of them under way in each warp, W warps for each of a panel's splits.
 enum class RowShape : uint8_t {
   registers,
-  ring_1_4_1,
-  ring_1_6_1,
-  ring_2_2_1,
-  ring_2_4_1,
-  ring_1_3_2,
-  ring_1_4_2,
   ring_2_2_2,
   ring_2_3_2,
 };
-inline constexpr std::array<RowShape, 9> kRowShapes = {
-    RowShape::registers,  RowShape::ring_1_4_1, RowShape::ring_1_6_1,
-    RowShape::ring_2_2_1, RowShape::ring_2_4_1, RowShape::ring_1_3_2,
-    RowShape::ring_1_4_2, RowShape::ring_2_2_2, RowShape::ring_2_3_2};
+inline constexpr std::array<RowShape, 3> kRowShapes = {RowShape::registers, RowShape::ring_2_2_2,
+                                                       RowShape::ring_2_3_2};
 const char* name_of(RowShape shape);
 
 // On the current device.
@@ -44,7 +36,8 @@ class RowShapes {
  public:
   RowShapes() = default;                                       // `registers` for all
   explicit RowShapes(RowShape for_all) : for_all_(for_all) {}  // where it can be launched
-  // Takes some tens of milliseconds, and device memory twice as large as the L2 cache, which it gives back.
+  // Takes some tens of milliseconds, and device memory four times as large as the L2 cache, which it gives
+  // back.
   static RowShapes measured();
 
   RowShape of(WeightFormat format, const MatmulShape& shape, const Products& products) const;
