@@ -58,9 +58,9 @@ void ServiceManager::ready(const std::string& status) const {
 
 void ServiceManager::stopping() const { tell("STOPPING=1\nSTATUS=stopping"); }
 
-void ServiceManager::alive() const { tell("WATCHDOG=1"); }
+void ServiceManager::alive() const { tell("WATCHDOG=1", MSG_DONTWAIT); }
 
-void ServiceManager::tell(const std::string& state) const {
+void ServiceManager::tell(const std::string& state, int flags) const {
   if (socket_.empty()) return;
   sockaddr_un target{};
   target.sun_family = AF_UNIX;
@@ -71,8 +71,11 @@ void ServiceManager::tell(const std::string& state) const {
   std::memcpy(target.sun_path, socket_.data(), socket_.size());
   if (socket_.front() == '@') target.sun_path[0] = '\0';  // an abstract address
   const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  // A manager that hangs is no reason to hang as well.
+  constexpr timeval kPatience{.tv_sec = 5, .tv_usec = 0};
+  if (fd >= 0) setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &kPatience, sizeof(kPatience));
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + socket_.size());
-  if (fd < 0 || sendto(fd, state.data(), state.size(), MSG_NOSIGNAL,
+  if (fd < 0 || sendto(fd, state.data(), state.size(), MSG_NOSIGNAL | flags,
                        reinterpret_cast<const sockaddr*>(&target), size) < 0) {
     spdlog::warn("cannot tell the service manager at {}: {}", socket_, std::strerror(errno));
   }

@@ -18,12 +18,13 @@ class ServiceManager {
   void loading(const std::string& status) const;
   void ready(const std::string& status) const;
   void stopping() const;
-  // To be told at least every watchdog_interval(), which is absent where nobody watches.
+  // To be told at least every watchdog_interval(), which is absent where nobody watches. Never waits: what
+  // finds no room is lost. The others wait for 5 seconds at most.
   void alive() const;
   std::optional<std::chrono::milliseconds> watchdog_interval() const { return interval_; }
 
  private:
-  void tell(const std::string& state) const;
+  void tell(const std::string& state, int flags = 0) const;
 
   std::string socket_;  // empty: nobody listens
   std::optional<std::chrono::milliseconds> interval_;

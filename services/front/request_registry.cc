@@ -52,10 +52,14 @@ int RequestRegistry::abort(const std::string& request_id, const std::string& cal
   std::vector<std::shared_ptr<RunningRequest>> named;
   {
     const std::lock_guard lock(mutex_);
-    const auto [first, end] = by_name_.equal_range(request_id);
-    for (auto entry = first; entry != end; ++entry) {
-      if (!caller.empty() && entry->second.caller != caller) continue;
+    auto [entry, end] = by_name_.equal_range(request_id);
+    while (entry != end) {
+      if (!caller.empty() && entry->second.caller != caller) {
+        ++entry;
+        continue;
+      }
       if (auto request = entry->second.request.lock()) named.push_back(std::move(request));
+      entry = by_name_.erase(entry);
     }
   }
   for (const auto& request : named) request->abort();

@@ -42,7 +42,7 @@ class RequestRegistry {
   void name(Place& place, const std::string& request_id, const std::string& caller,
             std::weak_ptr<RunningRequest> request);
   // Ends the caller's requests that are called so, or, of a caller without a token, all that are; how many
-  // there were.
+  // there were. They lose the name at once, so that one that is about to end is not counted again.
   int abort(const std::string& request_id, const std::string& caller);
 
  private:

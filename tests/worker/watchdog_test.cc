@@ -58,12 +58,14 @@ class Systemd {
 
 size_t signs_of_life(Watchdog& watchdog, Engine& engine, const Systemd& systemd, milliseconds time) {
   const auto end = std::chrono::steady_clock::now() + time;
+  size_t signs = 0;
   while (std::chrono::steady_clock::now() < end) {
     watchdog.look_at(engine);
+    const auto heard = systemd.heard();
+    signs += static_cast<size_t>(std::count(heard.begin(), heard.end(), "WATCHDOG=1"));
     std::this_thread::sleep_for(milliseconds(1));
   }
-  const auto heard = systemd.heard();
-  return static_cast<size_t>(std::count(heard.begin(), heard.end(), "WATCHDOG=1"));
+  return signs;
 }
 
 TEST(WatchdogTest, TellsOfAnEngineThatAnswersAndOfNoneThatDoesNot) {
@@ -97,6 +99,16 @@ TEST(ServiceManagerTest, TellsEachStepInOneMessage) {
   manager.stopping();
   EXPECT_THAT(systemd.heard(), ElementsAre(StartsWith("STATUS=loading: 5 %, READY=1\nEXTEND_TIMEOUT_USEC="),
                                            "READY=1\nSTATUS=serving tiny", "STOPPING=1\nSTATUS=stopping"));
+}
+
+TEST(ServiceManagerTest, SignsOfLifeDoNotWaitForOneWhoDoesNotListen) {
+  const Systemd systemd;
+  const service::ServiceManager manager;
+  constexpr int kMoreThanASocketHolds = 2000;
+  const auto begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < kMoreThanASocketHolds; ++i) manager.alive();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
+  EXPECT_LT(systemd.heard().size(), size_t{kMoreThanASocketHolds});
 }
 
 TEST(ServiceManagerTest, KeepsTheWordsOfSystemdFromChildren) {
