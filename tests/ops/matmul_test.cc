@@ -421,7 +421,7 @@ INSTANTIATE_TEST_SUITE_P(Families, Matmul,
                                           testing::Values(RowKind::decode, RowKind::prefill)),
                          name_of_param);
 
-constexpr Path kMeasuredPath{"cuda:0", KernelFamily::mma, Math::fast, 1e-6};
+const Path kMeasuredPath{"cuda:0", KernelFamily::mma, Math::fast, 1e-6};
 INSTANTIATE_TEST_SUITE_P(Launches, MatmulOfOneRow,
                          testing::Combine(testing::Values(kMeasuredPath),
                                           testing::Values(WeightFormat::w8_row, WeightFormat::w8_g32,
