@@ -33,13 +33,16 @@ class EngineImpl::LastId final : public SessionListener {
   LastId(EngineImpl& engine, SnapshotCommand command) : engine_(engine), command_(std::move(command)) {
     command_.may_compute = false;
   }
+  // At once, while there is a place.
   void open(std::shared_ptr<SessionListener> self) {
     OpenRequest request;
     request.request_id = "snapshot";
     request.prompt_ids.assign(command_.ids.begin(), command_.ids.end() - 1);
     request.cache_salt = command_.salt;
     request.rows = WantedRows::none;
-    session_ = engine_.open(std::move(request), std::move(self));
+    session_ = engine_.next_id_.fetch_add(1);
+    OpenCommand command{session_, std::move(request), std::move(self), Clock::now()};
+    engine_.process(command);
   }
   void on_result(StepResult result) override {
     const int64_t last = std::ssize(command_.ids) - 1;
@@ -71,7 +74,8 @@ void EngineImpl::process(SnapshotCommand& command) {
   try {
     const PrefixCache::Prefix found = find_image(command);
     const bool lacks_last = found.length > 0 && found.length == std::ssize(command.ids) - 1;
-    if (lacks_last && command.may_compute) return compute_last(command);
+    // Whoever asks may hold the place that it would wait for.
+    if (lacks_last && command.may_compute && scheduler_.has_place()) return compute_last(command);
     command.done(take_image(command, found), nullptr);
   } catch (const std::exception& exception) {
     const Error error = as_error(exception);

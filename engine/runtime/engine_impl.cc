@@ -187,8 +187,9 @@ void EngineImpl::submit(Command command) {
 void EngineImpl::loop() {
   for (;;) {
     process_commands();
-    admit_late();
-    deliver_known();
+    do {
+      admit_late();
+    } while (deliver_known());  // one that failed made place for another
     update_status();
     uint64_t slots_seen = 0;
     {

@@ -145,7 +145,7 @@ class EngineImpl final : public Engine, private PassHooks {
   void admit(EngineSession& session);
   void admit_late();
   void reuse_prefix(EngineSession& session);
-  void deliver_known();
+  bool deliver_known();
   void give_known_row(EngineSession& session);
   void cache_prefix(EngineSession& session);
   void cache_after_pass(EngineSession& session, bool had_prompt_rows);

@@ -164,6 +164,18 @@ TEST_P(SessionImageTest, LogitsOutliveASecondRestore) {
   EXPECT_EQ(other->status().prefix_bytes, 2 * without + image.logits.size() * sizeof(float));
 }
 
+// Where every place is taken nobody waits for one: whoever asks may hold it.
+TEST_P(SessionImageTest, WithoutAPlaceTheLastIdIsNotComputed) {
+  EngineOptions one = options();
+  one.max_sessions = 1;
+  const auto engine = load(one);
+  auto session = first_turn(*engine, 60);
+  const std::vector<int32_t> all = joined(joined(ids(60), ids(5, 3)), {9});
+  EXPECT_EQ(taken(*engine, "", all).positions, 65);
+  session.reset();
+  EXPECT_EQ(taken(*engine, "", all).positions, 66);
+}
+
 TEST_P(SessionImageTest, OfUnknownIdsNothingIsThere) {
   const auto engine = load(options());
   const auto session = first_turn(*engine, 60);
@@ -194,6 +206,7 @@ TEST_P(SessionImageTest, WhatDoesNotFitTheModelIsRefused) {
   const auto vocab = static_cast<size_t>(engine->config().vocab_size);
   refused([=](SessionImage& i) { i.logits.assign(vocab + 1, 0.0F); }, "logits after 60 positions");
   refused([=](SessionImage& i) { i.logits.assign(vocab, 0.0F), i.logits.back() = NAN; }, "NaN or infinite");
+  refused([=](SessionImage& i) { i.logits.assign(vocab, -INFINITY); }, "that allow no id");
   refused([=](SessionImage& i) { i = {.ids = i.ids, .logits = std::vector<float>(vocab, 0.0F)}; },
           "logits after 0 positions");
   EngineOptions plain = options();
