@@ -9,6 +9,12 @@
 
 namespace ete {
 
+namespace {
+
+constexpr double kPlaceWaitMs = 500;
+
+}  // namespace
+
 SessionImageSizes EngineImpl::image_sizes() const {
   return {.context = placement_.context,
           .vocab_size = files_.config.vocab_size,
@@ -74,7 +80,7 @@ void EngineImpl::process(SnapshotCommand& command) {
   try {
     const PrefixCache::Prefix found = find_image(command);
     const bool lacks_last = found.length > 0 && found.length == std::ssize(command.ids) - 1;
-    // Whoever asks may hold the place that it would wait for.
+    if (lacks_last && is_put_off(command)) return;
     if (lacks_last && command.may_compute && scheduler_.has_place()) return compute_last(command);
     command.done(take_image(command, found), nullptr);
   } catch (const std::exception& exception) {
@@ -153,6 +159,34 @@ PrefixCache::Row EngineImpl::row_after(const EngineSession& session, std::span<c
     return nullptr;
   }
   return std::make_shared<const std::vector<float>>(row, row + files_.config.vocab_size);
+}
+
+// A session that has ended may still have its place, and so may whoever asks, who would never give it up.
+bool EngineImpl::is_put_off(SnapshotCommand& command) {
+  if (!command.may_compute || scheduler_.has_place()) return false;
+  if (!command.waits_until_ms) command.waits_until_ms = now_ms() + kPlaceWaitMs;
+  if (now_ms() >= *command.waits_until_ms) return false;
+  put_off_.push_back(std::move(command));
+  return true;
+}
+
+// Those that need wait no longer; or all, without their last id.
+void EngineImpl::process_put_off(bool all) {
+  for (SnapshotCommand& command : std::exchange(put_off_, {})) {
+    command.may_compute = !all;
+    if (all || scheduler_.has_place() || now_ms() >= *command.waits_until_ms) {
+      process(command);
+    } else {
+      put_off_.push_back(std::move(command));
+    }
+  }
+}
+
+std::optional<double> EngineImpl::or_put_off(std::optional<double> wake_at_ms) const {
+  for (const SnapshotCommand& command : put_off_) {
+    wake_at_ms = std::min(wake_at_ms.value_or(*command.waits_until_ms), *command.waits_until_ms);
+  }
+  return wake_at_ms;
 }
 
 void EngineImpl::compute_last(SnapshotCommand& command) {

@@ -108,7 +108,8 @@ class EngineImpl final : public Engine, private PassHooks {
     std::string salt;
     std::vector<int32_t> ids;
     std::function<void(SessionImage, const Error*)> done;
-    bool may_compute = true;  // the last of the ids
+    bool may_compute = true;                 // the last of the ids
+    std::optional<double> waits_until_ms{};  // for a place to do it in
   };
   class LastId;
   struct RestoreCommand {
@@ -164,6 +165,9 @@ class EngineImpl final : public Engine, private PassHooks {
   void check_images() const;
   PrefixCache::Prefix find_image(const SnapshotCommand& command);
   PrefixCache::Row row_after(const EngineSession& session, std::span<const int32_t> ids);
+  bool is_put_off(SnapshotCommand& command);
+  void process_put_off(bool all);
+  std::optional<double> or_put_off(std::optional<double> wake_at_ms) const;
   void compute_last(SnapshotCommand& command);
   SessionImage take_image(SnapshotCommand& command, const PrefixCache::Prefix& found);
   int64_t put_image(RestoreCommand& command);
@@ -229,6 +233,7 @@ class EngineImpl final : public Engine, private PassHooks {
   std::unordered_map<SessionId, std::unique_ptr<EngineSession>> sessions_;
   std::vector<PassSession> pass_;                  // empty between passes
   std::unordered_set<SessionId> parked_for_pass_;  // by the sessions of the newest one
+  std::vector<SnapshotCommand> put_off_;
   uint64_t slots_generation_ = 0;
   EngineStatus counters_;
   bool own_timeline_ = false;  // link_timeline_ is the one that is marked

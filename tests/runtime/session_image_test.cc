@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <future>
 
 #include "engine/runtime/engine_answer.h"
 #include "tests/runtime/prompts.h"
@@ -164,7 +165,7 @@ TEST_P(SessionImageTest, LogitsOutliveASecondRestore) {
   EXPECT_EQ(other->status().prefix_bytes, 2 * without + image.logits.size() * sizeof(float));
 }
 
-// Where every place is taken nobody waits for one: whoever asks may hold it.
+// Where every place is taken nobody waits long for one: whoever asks may hold it.
 TEST_P(SessionImageTest, WithoutAPlaceTheLastIdIsNotComputed) {
   EngineOptions one = options();
   one.max_sessions = 1;
@@ -172,8 +173,28 @@ TEST_P(SessionImageTest, WithoutAPlaceTheLastIdIsNotComputed) {
   auto session = first_turn(*engine, 60);
   const std::vector<int32_t> all = joined(joined(ids(60), ids(5, 3)), {9});
   EXPECT_EQ(taken(*engine, "", all).positions, 65);
+  EngineAnswer<SessionImage> before_its_end;
+  engine->snapshot("", all, before_its_end.callback());
   session.reset();
-  EXPECT_EQ(taken(*engine, "", all).positions, 66);
+  EXPECT_EQ(before_its_end.wait().positions, 66);
+}
+
+TEST_P(SessionImageTest, AnEngineThatStopsAnswersThoseThatWaitForAPlace) {
+  struct Opened final : SessionListener {
+    void on_result(StepResult /*result*/) override { done.set_value(); }
+    void on_error(const Error& /*error*/) override {}
+    std::promise<void> done;
+  };
+  EngineOptions one = options();
+  one.max_sessions = 1;
+  auto engine = load(one);
+  const auto holds_the_place = std::make_shared<Opened>();
+  engine->open(open_prompt(ids(60)), holds_the_place);
+  holds_the_place->done.get_future().wait();
+  EngineAnswer<SessionImage> waiting;
+  engine->snapshot("", joined(ids(60), {9}), waiting.callback());
+  engine.reset();
+  EXPECT_EQ(waiting.wait().positions, 60);
 }
 
 TEST_P(SessionImageTest, OfUnknownIdsNothingIsThere) {
