@@ -108,10 +108,10 @@ class EngineImpl final : public Engine, private PassHooks {
     std::string salt;
     std::vector<int32_t> ids;
     std::function<void(SessionImage, const Error*)> done;
-    bool may_compute = true;                 // the last of the ids
+    bool may_compute = true;                 // the last few ids
     std::optional<double> waits_until_ms{};  // for a place to do it in
   };
-  class LastId;
+  class LastIds;
   struct RestoreCommand {
     std::string salt;
     SessionImage image;
@@ -168,7 +168,7 @@ class EngineImpl final : public Engine, private PassHooks {
   bool is_put_off(SnapshotCommand& command);
   void process_put_off(bool all);
   std::optional<double> or_put_off(std::optional<double> wake_at_ms) const;
-  void compute_last(SnapshotCommand& command);
+  void compute_rest(SnapshotCommand& command, int64_t known);
   SessionImage take_image(SnapshotCommand& command, const PrefixCache::Prefix& found);
   int64_t put_image(RestoreCommand& command);
   void for_each_part(const SessionKv& kv, int64_t positions,

@@ -146,6 +146,28 @@ TEST_P(SessionImageTest, TheNextIdTakesNoPass) {
   }
 }
 
+// Nobody has accepted the drafts of a session's last step when it ends.
+TEST_P(SessionImageTest, AcceptedDraftsAreComputedForTheImage) {
+  const auto engine = load(options());
+  std::vector<int32_t> all = ids(60);
+  {
+    BlockingSession session(*engine, open_prompt(all));
+    session.opened();
+    StepRequest step = one_step(60, {5, 6, 7});
+    step.n_draft = 2;
+    session.step(std::move(step));
+  }
+  all = joined(all, {5, 6, 7, 9});
+  const SessionImage image = taken(*engine, "", all);
+  EXPECT_EQ(image.positions, 64);
+  const auto uninterrupted = load(options());
+  BlockingSession session(*uninterrupted, open_prompt(ids(60)));
+  int64_t length = session.opened().length;
+  std::vector<float> due;
+  for (const int32_t id : {5, 6, 7, 9}) due = session.step(one_step(length++, {id})).rows.front().full;
+  EXPECT_EQ(first_different({image.logits}, {due}), -1);
+}
+
 // Kept rows count as what they take, and one that was restored is in a later image too.
 TEST_P(SessionImageTest, LogitsOutliveASecondRestore) {
   const auto engine = load(options());
