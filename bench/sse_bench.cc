@@ -32,6 +32,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
+constexpr int kMostOfEach = 30'000;  // two ids of a byte tell clients apart
 
 struct Options {
   std::string front;
@@ -81,6 +82,12 @@ class Pacer {
   std::vector<std::vector<std::atomic<int64_t>>> sent_;  // [client, reply] ns
   const Clock::time_point begun_;
   std::atomic<bool> stop_{false};
+};
+
+// The worker waits for its sessions, and they for the pacer, however this ends.
+struct Stop {
+  Pacer& pacer;
+  ~Stop() { pacer.stop(); }
 };
 
 int free_port() {
@@ -239,10 +246,13 @@ class Streams {
 int parse(int argc, char** argv, Options& options) {
   CLI::App app("What the front adds to a token on its way to a client of its HTTP API");
   app.add_option("front", options.front, "ete-front")->required();
-  app.add_option("--active", options.active, "clients that are answered")->capture_default_str();
-  app.add_option("--idle", options.idle, "clients whose stream stays silent")->capture_default_str();
-  app.add_option("--pace", options.pace_ms, "ms between a session's tokens")->capture_default_str();
-  app.add_option("--tokens", options.tokens, "of each client that is answered")->capture_default_str();
+  const auto number = [&](const char* name, int& value, int least, const char* what) {
+    app.add_option(name, value, what)->check(CLI::Range(least, kMostOfEach))->capture_default_str();
+  };
+  number("--active", options.active, 1, "clients that are answered");
+  number("--idle", options.idle, 0, "clients whose stream stays silent");
+  number("--pace", options.pace_ms, 1, "ms between a session's tokens");
+  number("--tokens", options.tokens, 1, "of each client that is answered");
   app.add_flag("--together", options.together, "all sessions are answered at once, as by one pass");
   app.add_option("--most-p99", options.most_p99_ms,
                  "fail where the 99th percentile exceeds so many ms; 0: never");
@@ -265,6 +275,7 @@ int run(const Options& options) {
     paced.context = 2048;
     paced.pace = [&](const std::vector<int32_t>& prompt, int reply) { pacer.wait(prompt, reply); };
     const front::ToyWorker worker(paced);
+    const Stop stop{pacer};
     const int port = free_port();
     const Front front(options, folder.path, port);
     Streams streams(options, pacer, port);
@@ -273,7 +284,6 @@ int run(const Options& options) {
     added_ms = streams.run();
     seconds = std::chrono::duration<double>(Clock::now() - begin).count();
     cpu = front.cpu_seconds() - cpu_before;
-    pacer.stop();
   }
   std::sort(added_ms.begin(), added_ms.end());
   const auto percentile = [&](double share) {

@@ -203,9 +203,10 @@ class Engine {
 
   virtual SessionImageSizes image_sizes() const = 0;
   // What was computed of these ids under this salt, by sessions that have ended or wait for their next step;
-  // the image's positions may be fewer than the ids, or none. Where only the last id is lacking, as when it
-  // was drawn and the session ended, a session of its own computes it. done is called on the engine thread,
-  // with Error(failed_precondition) where nothing is cached (--prefix-cache 0).
+  // the image's positions may be fewer than the ids, or none. Where only a few are lacking at the end, as
+  // when one was drawn and the session ended, a session of its own computes them, if there is a place for
+  // one. done is called on the engine thread, with Error(failed_precondition) where nothing is cached
+  // (--prefix-cache 0).
   virtual void snapshot(std::string salt, std::vector<int32_t> ids,
                         std::function<void(SessionImage image, const Error* error)> done) = 0;
   // Caches an image under this salt, for prompts that begin with its ids; one that is just these takes no

@@ -9,6 +9,15 @@
 
 namespace ete {
 
+namespace {
+
+constexpr double kPlaceWaitMs = 500;
+// The drafts of a session's last step, which nobody had accepted when it ended, and the id that was drawn
+// after them.
+constexpr int64_t kMostLacking = kMaxDrafts + 1;
+
+}  // namespace
+
 SessionImageSizes EngineImpl::image_sizes() const {
   return {.context = placement_.context,
           .vocab_size = files_.config.vocab_size,
@@ -26,33 +35,35 @@ void EngineImpl::restore(std::string salt, SessionImage image,
   submit(RestoreCommand{std::move(salt), std::move(image), std::move(done)});
 }
 
-// Goes through a session of a snapshot's ids, all of which but the last are cached: it computes the last as
-// the step would have that comes next, so that the logits after it are the same bits.
-class EngineImpl::LastId final : public SessionListener {
+// Goes through a session of a snapshot's ids, of which all but a few are cached: it computes these one by one
+// as steps would have, so that the logits after them are the same bits.
+class EngineImpl::LastIds final : public SessionListener {
  public:
-  LastId(EngineImpl& engine, SnapshotCommand command) : engine_(engine), command_(std::move(command)) {
+  LastIds(EngineImpl& engine, SnapshotCommand command) : engine_(engine), command_(std::move(command)) {
     command_.may_compute = false;
   }
-  void open(std::shared_ptr<SessionListener> self) {
+  // At once, while there is a place.
+  void open(int64_t known, std::shared_ptr<SessionListener> self) {
     OpenRequest request;
     request.request_id = "snapshot";
-    request.prompt_ids.assign(command_.ids.begin(), command_.ids.end() - 1);
+    request.prompt_ids.assign(command_.ids.begin(), command_.ids.begin() + known);
     request.cache_salt = command_.salt;
     request.rows = WantedRows::none;
-    session_ = engine_.open(std::move(request), std::move(self));
+    session_ = engine_.next_id_.fetch_add(1);
+    OpenCommand command{session_, std::move(request), std::move(self), Clock::now()};
+    engine_.process(command);
   }
   void on_result(StepResult result) override {
-    const int64_t last = std::ssize(command_.ids) - 1;
-    if (result.length == last) {
+    if (result.length < std::ssize(command_.ids)) {
       StepRequest step;
-      step.position = last;
-      step.ids = {command_.ids.back()};
+      step.position = result.length;
+      step.ids = {command_.ids[static_cast<size_t>(result.length)]};
       return engine_.step(session_, std::move(step));
     }
     take_image();
     engine_.close(session_, true);
   }
-  // Without the last id the image is as good as any.
+  // Without them the image is as good as any.
   void on_error(const Error& /*error*/) override { take_image(); }
 
  private:
@@ -70,8 +81,11 @@ class EngineImpl::LastId final : public SessionListener {
 void EngineImpl::process(SnapshotCommand& command) {
   try {
     const PrefixCache::Prefix found = find_image(command);
-    const bool lacks_last = found.length > 0 && found.length == std::ssize(command.ids) - 1;
-    if (lacks_last && command.may_compute) return compute_last(command);
+    const int64_t lacking = std::ssize(command.ids) - found.length;
+    const bool lacks_few = found.length > 0 && lacking > 0 && lacking <= kMostLacking;
+    if (lacks_few && is_put_off(command)) return;
+    if (lacks_few && command.may_compute && scheduler_.has_place())
+      return compute_rest(command, found.length);
     command.done(take_image(command, found), nullptr);
   } catch (const std::exception& exception) {
     const Error error = as_error(exception);
@@ -151,9 +165,37 @@ PrefixCache::Row EngineImpl::row_after(const EngineSession& session, std::span<c
   return std::make_shared<const std::vector<float>>(row, row + files_.config.vocab_size);
 }
 
-void EngineImpl::compute_last(SnapshotCommand& command) {
-  const auto listener = std::make_shared<LastId>(*this, std::move(command));
-  listener->open(listener);
+// A session that has ended may still have its place, and so may whoever asks, who would never give it up.
+bool EngineImpl::is_put_off(SnapshotCommand& command) {
+  if (!command.may_compute || scheduler_.has_place()) return false;
+  if (!command.waits_until_ms) command.waits_until_ms = now_ms() + kPlaceWaitMs;
+  if (now_ms() >= *command.waits_until_ms) return false;
+  put_off_.push_back(std::move(command));
+  return true;
+}
+
+// Those that need wait no longer; or all, as they are.
+void EngineImpl::process_put_off(bool all) {
+  for (SnapshotCommand& command : std::exchange(put_off_, {})) {
+    command.may_compute = !all;
+    if (all || scheduler_.has_place() || now_ms() >= *command.waits_until_ms) {
+      process(command);
+    } else {
+      put_off_.push_back(std::move(command));
+    }
+  }
+}
+
+std::optional<double> EngineImpl::or_put_off(std::optional<double> wake_at_ms) const {
+  for (const SnapshotCommand& command : put_off_) {
+    wake_at_ms = std::min(wake_at_ms.value_or(*command.waits_until_ms), *command.waits_until_ms);
+  }
+  return wake_at_ms;
+}
+
+void EngineImpl::compute_rest(SnapshotCommand& command, int64_t known) {
+  const auto listener = std::make_shared<LastIds>(*this, std::move(command));
+  listener->open(known, listener);
 }
 
 // Cached positions are not written any more, so a pass may run meanwhile.

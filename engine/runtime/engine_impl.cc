@@ -187,8 +187,10 @@ void EngineImpl::submit(Command command) {
 void EngineImpl::loop() {
   for (;;) {
     process_commands();
-    admit_late();
-    deliver_known();
+    process_put_off(false);
+    do {
+      admit_late();
+    } while (deliver_known());  // one that failed made place for another
     update_status();
     uint64_t slots_seen = 0;
     {
@@ -198,16 +200,17 @@ void EngineImpl::loop() {
     }
     const PassDecision decision = scheduler_.decide(now_ms(), slots_seen == slots_generation_);
     if (decision.shares.empty()) {
-      wait(decision.wake_at_ms, slots_seen);
+      wait(or_put_off(decision.wake_at_ms), slots_seen);
     } else if (!run_pass(decision.shares)) {
       wait(now_ms() + kMemoryWaitMs, slots_seen);
     }
   }
   // What still waited is told too, and what was to come of those that end.
   const Error cancelled(ErrorCode::cancelled, kStopping);
-  while (process_commands() || !sessions_.empty()) {
+  do {
+    process_put_off(true);
     while (!sessions_.empty()) end_session(sessions_.begin()->first, &cancelled);
-  }
+  } while (process_commands());
 }
 
 // slots_seen: what the decision to wait rests on. Slots that have become full since end the wait at once.

@@ -108,9 +108,10 @@ class EngineImpl final : public Engine, private PassHooks {
     std::string salt;
     std::vector<int32_t> ids;
     std::function<void(SessionImage, const Error*)> done;
-    bool may_compute = true;  // the last of the ids
+    bool may_compute = true;                 // the last few ids
+    std::optional<double> waits_until_ms{};  // for a place to do it in
   };
-  class LastId;
+  class LastIds;
   struct RestoreCommand {
     std::string salt;
     SessionImage image;
@@ -145,7 +146,7 @@ class EngineImpl final : public Engine, private PassHooks {
   void admit(EngineSession& session);
   void admit_late();
   void reuse_prefix(EngineSession& session);
-  void deliver_known();
+  bool deliver_known();
   void give_known_row(EngineSession& session);
   void cache_prefix(EngineSession& session);
   void cache_after_pass(EngineSession& session, bool had_prompt_rows);
@@ -164,7 +165,10 @@ class EngineImpl final : public Engine, private PassHooks {
   void check_images() const;
   PrefixCache::Prefix find_image(const SnapshotCommand& command);
   PrefixCache::Row row_after(const EngineSession& session, std::span<const int32_t> ids);
-  void compute_last(SnapshotCommand& command);
+  bool is_put_off(SnapshotCommand& command);
+  void process_put_off(bool all);
+  std::optional<double> or_put_off(std::optional<double> wake_at_ms) const;
+  void compute_rest(SnapshotCommand& command, int64_t known);
   SessionImage take_image(SnapshotCommand& command, const PrefixCache::Prefix& found);
   int64_t put_image(RestoreCommand& command);
   void for_each_part(const SessionKv& kv, int64_t positions,
@@ -229,6 +233,7 @@ class EngineImpl final : public Engine, private PassHooks {
   std::unordered_map<SessionId, std::unique_ptr<EngineSession>> sessions_;
   std::vector<PassSession> pass_;                  // empty between passes
   std::unordered_set<SessionId> parked_for_pass_;  // by the sessions of the newest one
+  std::vector<SnapshotCommand> put_off_;
   uint64_t slots_generation_ = 0;
   EngineStatus counters_;
   bool own_timeline_ = false;  // link_timeline_ is the one that is marked

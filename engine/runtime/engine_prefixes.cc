@@ -53,8 +53,8 @@ void EngineImpl::reuse_prefix(EngineSession& session) {
   counters_.reused_tokens += static_cast<uint64_t>(found.length);
 }
 
-// Whose whole prompt was cached: they get what a pass would have given.
-void EngineImpl::deliver_known() {
+// Whose whole prompt was cached: they get what a pass would have given. False: there were none.
+bool EngineImpl::deliver_known() {
   std::vector<SessionId> known;
   for (const auto& [id, session] : sessions_) {
     if (session->is_known) known.push_back(id);
@@ -70,6 +70,7 @@ void EngineImpl::deliver_known() {
       end_session(id, &error);
     }
   }
+  return !known.empty();
 }
 
 void EngineImpl::give_known_row(EngineSession& session) {

@@ -1,12 +1,14 @@
 #include "engine/runtime/planner.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "engine/base/check.h"
 #include "engine/runtime/byte_text.h"
 #include "engine/runtime/engine_session.h"
+#include "engine/runtime/layer_space.h"
 #include "engine/runtime/prefix_cache_plan.h"
 #include "engine/runtime/session_memory.h"
 #include "engine/runtime/vocabulary_stage.h"
@@ -15,7 +17,6 @@ namespace ete {
 
 namespace {
 
-constexpr int kSlotChoices[] = {4, 3, 2};
 constexpr int64_t kChunkChoices[] = {2048, 1024, 512, 256, 128, 64};
 constexpr int64_t kUsualChunk = kKvTile;
 constexpr size_t kLogitsTarget = size_t{16} << 20;  // bytes of logits at a time
@@ -26,7 +27,8 @@ constexpr int64_t kCallsOfLayer = 16;  // of ops
 
 class Planner {
  public:
-  explicit Planner(const PlanInput& input) : in_(input), options_(input.options) {}
+  explicit Planner(const PlanInput& input)
+      : in_(input), options_(input.options), space_(options_, residents_take_memory()) {}
 
   PlannedEngine plan() {
     choose_rows();
@@ -103,7 +105,7 @@ class Planner {
                         : options_.kv == PlacementChoice::host ? tiles_bytes()
                                                                : std::min(memory_.kv_all, tiles_bytes());
     const uint64_t states = std::min(memory_.states_all, state_window_bytes());
-    return activation_bytes(result_.placement.chunk) + kv + states + least_for_layers() <= budget();
+    return activation_bytes(result_.placement.chunk) + kv + states + space_.least(has_budget()) <= budget();
   }
 
   size_t workspace_bytes(int64_t chunk) const {
@@ -141,10 +143,8 @@ class Planner {
     for (const BlobSpec& layer : in_.weights.layers) {
       const BlobLayout shared = lay_out(layer, share());
       const size_t resident = owns_memory() ? shared.bytes : lay_out(layer, 0).bytes;
-      resident_bytes_.push_back(DeviceArena::padded(resident));
-      slot_bytes_ = std::max(slot_bytes_, DeviceArena::padded(held_bytes(shared)));
+      space_.add_layer(DeviceArena::padded(resident), DeviceArena::padded(held_bytes(shared)));
     }
-    for (const size_t bytes : resident_bytes_) all_resident_ += bytes;
     memory_ = session_memory(in_.config, options_, result_.placement.context);
   }
 
@@ -169,7 +169,7 @@ class Planner {
       p.vocabulary = VocabularyPlace::host;
     } else if (options_.vocab == PlacementChoice::automatic) {
       const uint64_t kv = options_.kv == PlacementChoice::host ? tiles_bytes() : memory_.kv_all;
-      const uint64_t layers = options_.resident_layers ? least_for_layers() : all_resident_;
+      const uint64_t layers = options_.resident_layers ? space_.least(has_budget()) : space_.all_resident();
       if (on_device + kv + memory_.states_all + layers > budget()) p.vocabulary = VocabularyPlace::host;
     }
     fixed_ = activation_bytes(p.chunk) + vocabulary_bytes(p.vocabulary);
@@ -178,15 +178,6 @@ class Planner {
         has_budget()) {
       fixed_ += vocabulary_bytes(VocabularyPlace::device);
     }
-  }
-
-  // The least that the layers need of the device.
-  uint64_t least_for_layers() const {
-    const uint64_t slots = static_cast<uint64_t>(options_.slots.value_or(2)) * slot_bytes_;
-    if (!has_budget()) return options_.resident_layers.value_or(-1) == -1 ? 0 : slots;
-    if (!options_.resident_layers) return std::min<uint64_t>(all_resident_, slots);
-    const std::vector<bool> resident = spread(resident_count(*options_.resident_layers));
-    return bytes_of(resident) + (all_of(resident) ? 0 : slots);
   }
 
   TiledKvSizes tile_sizes() const {
@@ -201,7 +192,7 @@ class Planner {
     Placement& p = result_.placement;
     p.kv_space = options_.kv == PlacementChoice::host ? MemorySpace::host : MemorySpace::device;
     if (has_budget()) {
-      const uint64_t least = fixed_ + least_for_layers() + state_window_bytes();
+      const uint64_t least = fixed_ + space_.least(has_budget()) + state_window_bytes();
       const uint64_t room = budget() - std::min(budget(), least);
       if (options_.kv == PlacementChoice::automatic && memory_.kv_all > room) p.kv_space = MemorySpace::host;
       if (p.kv_space == MemorySpace::device && memory_.kv_all > room) refuse_kv(room);
@@ -221,7 +212,8 @@ class Planner {
   void place_states() {
     Placement& p = result_.placement;
     if (memory_.states_all == 0 || !has_budget()) return;
-    const uint64_t least = fixed_ + least_for_layers() + kv_on_device_;
+    const uint64_t least_layers = space_.least(has_budget());
+    const uint64_t least = fixed_ + least_layers + kv_on_device_;
     const uint64_t window = state_window_bytes();
     if (least + memory_.states_all <= budget() || (window > 0 && memory_.states_all <= window)) {
       states_on_device_ = memory_.states_all;
@@ -229,13 +221,18 @@ class Planner {
     }
     p.state_space = MemorySpace::host;
     if (in_.device.shares_host_memory) return;
-    p.streamed_states = state_window(in_.config, options_);
-    const auto wide = widened(*p.streamed_states, options_.raw.max_sessions, budget() / 8);
-    if (least + StreamedRecurrence::arena_bytes(wide) <= budget()) p.streamed_states = wide;
+    // Not in the place of layers that could all stay.
+    const bool can_all_stay =
+        !options_.resident_layers && fixed_ + kv_on_device_ + window + space_.all_resident() <= budget();
+    const uint64_t beside = fixed_ + kv_on_device_ + (can_all_stay ? space_.all_resident() : least_layers);
+    const uint64_t room = std::min(budget() - std::min(budget(), beside), budget() / 8);
+    p.streamed_states = widened(state_window(in_.config, options_), options_.raw.max_sessions, room);
     fixed_ += StreamedRecurrence::arena_bytes(*p.streamed_states);
     note("recurrent states lie on the host: " + byte_text(memory_.state_session) +
          " of each session travel there and back in a pass");
   }
+
+  int64_t layers() const { return static_cast<int64_t>(in_.weights.layers.size()); }
 
   [[noreturn]] void refuse_kv(uint64_t room) const {
     const uint64_t positions = room / memory_.kv_page / static_cast<uint64_t>(options_.raw.max_sessions) *
@@ -252,54 +249,22 @@ class Planner {
                     byte_text(budget()) + " are left for it: " + would_fit);
   }
 
-  int64_t layers() const { return static_cast<int64_t>(in_.weights.layers.size()); }
-
-  int64_t resident_count(int64_t wanted) const {
-    if (wanted > layers()) {
-      throw Error(ErrorCode::invalid_argument, "--resident-layers: '" + std::to_string(wanted) +
-                                                   "'; accepted: auto, or -1 to " + std::to_string(layers()));
-    }
-    return wanted == -1 ? layers() : wanted;
-  }
-
-  // Residents lie evenly between streamed layers: while they are computed, the link works ahead.
-  std::vector<bool> spread(int64_t count) const {
-    std::vector<bool> resident;
-    for (int64_t i = 0; i < layers(); ++i) {
-      resident.push_back((i + 1) * count / layers() > i * count / layers());
-    }
-    return resident;
-  }
-
-  static bool all_of(const std::vector<bool>& resident) {
-    return std::find(resident.begin(), resident.end(), false) == resident.end();
-  }
-
-  uint64_t bytes_of(const std::vector<bool>& resident) const {
-    uint64_t total = 0;
-    for (size_t i = 0; i < resident.size(); ++i) total += resident[i] ? resident_bytes_[i] : 0;
-    return total;
-  }
-
-  bool fits(const std::vector<bool>& resident, int slots, uint64_t room) const {
-    const uint64_t held = residents_take_memory() ? bytes_of(resident) : 0;
-    return held + (all_of(resident) ? 0 : static_cast<uint64_t>(slots) * slot_bytes_) <= room;
-  }
-
   void place_layers() {
     const uint64_t taken = fixed_ + kv_on_device_ + states_on_device_;
     const uint64_t room = budget() - std::min(budget(), taken);
     int64_t count = 0;
     if (options_.resident_layers) {
-      count = resident_count(*options_.resident_layers);
-    } else if (has_budget() ? all_resident_ <= room : !in_file()) {
+      count = space_.resident_count(*options_.resident_layers);
+    } else if (has_budget() ? space_.all_resident() <= room : !in_file()) {
       count = layers();
     }
-    if (taken > budget() || !choose_slots(count, room)) refuse_layers(count, taken);
+    const std::optional<int> slots = space_.slots_within(count, room);
+    if (taken > budget() || !slots) space_.refuse(count, taken, budget());
     if (!options_.resident_layers && count == 0 && has_budget()) {
-      while (count < layers() && fits(spread(count + 1), result_.placement.slots, room)) ++count;
+      while (count < layers() && space_.fits(count + 1, *slots, room)) ++count;
     }
-    result_.placement.resident = spread(count);
+    result_.placement.slots = *slots;
+    result_.placement.resident = space_.spread(count);
     if (count == layers()) result_.placement.slots = 0;
     note_slots(count);
   }
@@ -307,43 +272,18 @@ class Planner {
   // Where all that layers read lies on the device, a stretch of them can be submitted as one.
   void place_recordings() {
     Placement& p = result_.placement;
-    if (!in_.recording_bytes || !all_of(p.resident) || p.tiled_kv || p.streamed_states || share() > 0) return;
+    if (!in_.recording_bytes || !LayerSpace::all_of(p.resident) || p.tiled_kv || p.streamed_states ||
+        share() > 0)
+      return;
     const int64_t at_once = std::min(layers(), kRecordedLayers);
     const auto recordings = static_cast<uint64_t>((layers() + at_once - 1) / at_once);
     const uint64_t bytes = recordings * in_.recording_bytes(at_once * kCallsOfLayer);
-    const uint64_t taken = fixed_ + kv_on_device_ + states_on_device_ + all_resident_ + bytes;
+    const uint64_t taken = fixed_ + kv_on_device_ + states_on_device_ + space_.all_resident() + bytes;
     if (bytes == 0 || taken > budget()) return;
     p.recorded_layers = at_once;
     recording_bytes_ = bytes;
     note("passes of decode rows alone submit " + std::to_string(at_once) +
          " layers at once, as recorded in " + byte_text(bytes) + " of device memory");
-  }
-
-  bool choose_slots(int64_t count, uint64_t room) {
-    const std::vector<bool> resident = spread(count);
-    for (const int choice : kSlotChoices) {
-      const int slots = options_.slots.value_or(choice);
-      result_.placement.slots = slots;
-      if (fits(resident, slots, room)) return true;
-    }
-    return false;
-  }
-
-  [[noreturn]] void refuse_layers(int64_t count, uint64_t taken) const {
-    const std::vector<bool> resident = spread(count);
-    const uint64_t held = residents_take_memory() ? bytes_of(resident) : 0;
-    const uint64_t room = budget() - std::min(budget(), taken + held);
-    const uint64_t slots =
-        all_of(resident) ? 0 : static_cast<uint64_t>(options_.slots.value_or(2)) * slot_bytes_;
-    std::string what = std::to_string(count) + " resident layers of " + byte_text(held);
-    if (slots > 0) {
-      what += ", " + std::to_string(options_.slots.value_or(2)) + " slots of " + byte_text(slot_bytes_) +
-              " (" + std::to_string(room / slot_bytes_) + " would fit)";
-    }
-    throw Error(ErrorCode::resource_exhausted,
-                "--vram-budget: " + byte_text(budget()) + " do not hold " + what + " and " +
-                    byte_text(taken) + " of activations and KV cache: " + byte_text(taken + held + slots) +
-                    " would");
   }
 
   void note_slots(int64_t count) {
@@ -479,6 +419,7 @@ class Planner {
     plan.peak_host_bytes =
         plan.home_bytes + kept_rows_bytes() + kv_peak + states_peak + prefix_cache_beside_ - on_device_peak;
     if (p.host_rows) plan.peak_host_bytes += p.host_rows->host_bytes();
+    if (prefix_cache_beside_ == 0) plan.peak_host_bytes += cached_rows_bytes();
     if (in_.device.shares_host_memory) plan.peak_host_bytes += p.arena_bytes + on_device_peak;
     plan.bytes_by_format = bytes_by_format(in_.weights);
   }
@@ -489,12 +430,16 @@ class Planner {
            sizeof(float);
   }
 
+  // Whole rows of logits, each with a page of what was restored: in host memory, wherever that lies.
+  uint64_t cached_rows_bytes() const {
+    const uint64_t row = static_cast<uint64_t>(in_.config.vocab_size) * sizeof(float);
+    return result_.placement.prefix_cache / (memory_.kv_page + memory_.state_session + row) * row;
+  }
+
   const PlanInput& in_;
   const ParsedOptions& options_;
+  LayerSpace space_;
   PlannedEngine result_;
-  std::vector<size_t> resident_bytes_;  // [layers], as a resident layer
-  size_t slot_bytes_ = 0;
-  uint64_t all_resident_ = 0;
   uint64_t fixed_ = 0;  // activations, logits, constants, windows, vocabulary when it is on the device
   SessionMemory memory_;
   uint64_t kv_on_device_ = 0;         // set aside in an explicit budget

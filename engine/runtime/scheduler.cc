@@ -8,15 +8,15 @@
 namespace ete {
 
 Scheduler::Admission Scheduler::open(SessionId id, int64_t length, int64_t prefill_rows, int priority) {
-  const bool has_place = active() < limits_.max_sessions;
-  if (!has_place && waiting() >= limits_.max_waiting) return Admission::too_many_sessions;
+  const bool admitted = has_place();
+  if (!admitted && waiting() >= limits_.max_waiting) return Admission::too_many_sessions;
   const int64_t due = due_prompt_rows();
   if (prefill_rows > 0 && due > 0 && prefill_rows > limits_.max_prompt_rows - due) {
     return Admission::too_many_prompt_rows;
   }
   Session& session = sessions_[id];
   session = {.id = id, .length = length, .prefill_rows = prefill_rows, .priority = priority};
-  if (!has_place) {
+  if (!admitted) {
     session.state = SessionState::waiting;
     waiting_.push_back(id);
     return Admission::waiting;
@@ -75,7 +75,7 @@ void Scheduler::close(SessionId id) {
 }
 
 void Scheduler::admit_waiting() {
-  while (!waiting_.empty() && active() < limits_.max_sessions) {
+  while (!waiting_.empty() && has_place()) {
     const auto next = std::min_element(waiting_.begin(), waiting_.end(), [&](SessionId a, SessionId b) {
       return sessions_.at(a).urgency() < sessions_.at(b).urgency();
     });

@@ -76,6 +76,7 @@ class Scheduler {
 
   const Session* find(SessionId id) const;
   int64_t active() const { return static_cast<int64_t>(sessions_.size()) - waiting(); }
+  bool has_place() const { return active() < limits_.max_sessions; }
   int64_t waiting() const { return static_cast<int64_t>(waiting_.size()); }
   int64_t due_prompt_rows() const;
   const SchedulerLimits& limits() const { return limits_; }

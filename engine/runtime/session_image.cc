@@ -45,6 +45,8 @@ void check_session_image(const SessionImage& image, const SessionImageSizes& siz
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const auto is_logit = [](float logit) { return logit < kInfinity; };  // not NaN either
   if (!std::ranges::all_of(image.logits, is_logit)) refuse("logits that are NaN or infinite");
+  const auto is_none = [](float logit) { return logit == -kInfinity; };
+  if (logits > 0 && std::ranges::all_of(image.logits, is_none)) refuse("logits that allow no id");
 }
 
 }  // namespace ete

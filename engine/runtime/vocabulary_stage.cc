@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <utility>
 
 namespace ete {
@@ -10,6 +11,14 @@ namespace {
 
 size_t logits_bytes(const ModelConfig& config, const Placement& placement) {
   return static_cast<size_t>(placement.head_rows * config.vocab_size) * sizeof(float);
+}
+
+// Waits; what failed is told already.
+void settle(Stream& stream) noexcept {
+  try {
+    stream.synchronize();
+  } catch (const std::exception&) {
+  }
 }
 
 }  // namespace
@@ -82,16 +91,22 @@ void VocabularyStage::save_rows() {
 // By the same kernels as rows of a pass, to the same bits.
 void VocabularyStage::reduce(std::span<const float> row, LogitsWanted wanted, LogitsRow* result) {
   Stream& compute = *parts_.streams.compute;
-  if (on_host()) {
-    std::memcpy(logits_, row.data(), row_bytes());
-  } else {
+  Stream& write_back = *parts_.streams.write_back;
+  try {
     save_rows();
     parts_.device.copy_async(compute, logits_, row.data(), row_bytes());
+    Ops& ops = on_host() ? parts_.ops.host_ops() : parts_.ops;
+    ops.reduce_logits(compute, logits_, vocab_, vocab_, {std::move(wanted)}, {result});
+    compute.synchronize();
+    write_back.synchronize();
+  } catch (...) {
+    // Where the rows lie may be freed as soon as this returns.
+    settle(compute);
+    settle(write_back);
+    end_pass(true);
+    throw;
   }
-  Ops& ops = on_host() ? parts_.ops.host_ops() : parts_.ops;
-  ops.reduce_logits(compute, logits_, vocab_, vocab_, {std::move(wanted)}, {result});
-  compute.synchronize();
-  moving_.clear();
+  end_pass(false);
 }
 
 void VocabularyStage::bring(const float* row) {

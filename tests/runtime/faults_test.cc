@@ -5,9 +5,12 @@
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <future>
 #include <limits>
+#include <optional>
 #include <thread>
 
+#include "engine/runtime/engine_answer.h"
 #include "engine/weights/safetensors_file.h"
 #include "tests/runtime/engine_harness.h"
 #include "tests/runtime/faulty_device.h"
@@ -229,6 +232,62 @@ TEST(FailedCopyBetweenPasses, DoesNotStopTheEngine) {
   EXPECT_THAT(error_of(ErrorCode::internal, [&] { session.step(one_step(31, {8})); }),
               HasSubstr("copying layers to the device"));
   EXPECT_EQ(idle.wait().length, 31);
+}
+
+EngineOptions caching(int sessions) {
+  EngineOptions options = streamed();
+  options.max_sessions = sessions;
+  options.max_queued = 1;
+  options.prefix_cache = int64_t{64} << 20;
+  return options;
+}
+
+// A prompt that was restored with its logits takes no pass.
+OpenRequest known_prompt(std::vector<int32_t> prompt = ids(30)) {
+  OpenRequest open = open_prompt(std::move(prompt));
+  open.cache_salt = "mine";
+  return open;
+}
+
+// Returns the row after known_prompt().
+std::vector<float> restore_prompt(Engine& engine) {
+  BlockingSession session(engine, open_prompt(ids(30)));
+  std::vector<float> row = session.opened().rows.front().full;
+  EngineAnswer<SessionImage> image;
+  engine.snapshot("", ids(30), image.callback());
+  EngineAnswer<int64_t> restored;
+  engine.restore("mine", image.wait(), restored.callback());
+  EXPECT_EQ(restored.wait(), 30);
+  return row;
+}
+
+TEST(FailedKnownRow, TheNextInTheQueueHasItsPromptLookedUp) {
+  FaultyEngine faulty(caching(1));
+  restore_prompt(*faulty.engine);
+  faulty.device->fail_copies("ete compute", 1);
+  std::optional<BlockingSession> failing, next;
+  std::promise<void> opened;
+  // On the engine's thread, so that both are there before either is looked at.
+  faulty.engine->snapshot("", ids(1), [&](const SessionImage&, const Error*) {
+    failing.emplace(*faulty.engine, known_prompt());
+    next.emplace(*faulty.engine, known_prompt(ids(32)));
+    opened.set_value();
+  });
+  opened.get_future().wait();
+  EXPECT_THAT(error_of(ErrorCode::internal, [&] { failing->opened(); }), HasSubstr("planted fault"));
+  EXPECT_EQ(next->opened().reused_tokens, 30);
+}
+
+TEST(FailedKnownRow, RowsOfOthersThatAreLostAreSaidToBe) {
+  FaultyEngine faulty(caching(2));
+  const std::vector<float> row = restore_prompt(*faulty.engine);
+  // Its row goes home when others take its place on the device.
+  BlockingSession waiting(*faulty.engine, open_prompt(ids(30, 3)));
+  waiting.opened();
+  faulty.device->fail_copies("ete write back", 1);
+  error_of(ErrorCode::internal, [&] { BlockingSession(*faulty.engine, known_prompt()).opened(); });
+  error_of(ErrorCode::unavailable, [&] { waiting.fetch_row(29); });
+  EXPECT_EQ(BlockingSession(*faulty.engine, known_prompt()).opened().rows.front().full, row);
 }
 
 TEST(BrokenDevice, EndsEverySessionAndSaysSo) {

@@ -92,7 +92,11 @@ TEST(Planner, CachedPrefixesCountAsHostBytesUnlessTheyLieInWhatIsSetAside) {
     const Plan within = Engine::plan_only(budgeted);
     EXPECT_EQ(within.prefix_cache_bytes, 2 * within.kv_bytes_per_session);
     EXPECT_EQ(within.peak_device_bytes, uncached.peak_device_bytes);
-    EXPECT_EQ(within.peak_host_bytes, uncached.peak_host_bytes);
+    // But for rows of logits, of which there is one with each page at most.
+    const uint64_t row = 320 * sizeof(float);
+    const uint64_t page = within.kv_bytes_per_token * 512;
+    EXPECT_EQ(within.peak_host_bytes,
+              uncached.peak_host_bytes + within.prefix_cache_bytes / (page + row) * row);
   }
   EXPECT_THAT(Engine::plan_only(budgeted).notes, Contains(HasSubstr("--prefix-cache: no more than")));
 }
@@ -282,6 +286,29 @@ TEST(PlannerOfOwnMemory, KvOnTheHostTakesTheSameOfTheDeviceAtAnyContext) {
   const Plan few = prepare(own).planned.plan;
   own.context = 32768;
   EXPECT_EQ(prepare(own).planned.plan.peak_device_bytes, few.peak_device_bytes);
+}
+
+// Halves for as many sessions as an eighth of the budget holds, but not in the place of a layer that would
+// stay: it would cross the link in every pass.
+TEST(PlannerOfOwnMemory, WindowsOnStatesLeaveLayersTheirRoom) {
+  EngineOptions own = exact_options("qwen3_5", "detached");
+  own.model = "random:qwen3.5-9b:w4";
+  own.kv = "host";
+  own.vocab = "host";
+  own.context = 1024;
+  own.chunk = 64;
+  own.max_sessions = 128;
+  own.vram_budget = uint64_t{6} << 30;
+  const auto check = [&](int64_t least_halves) {
+    const PlannedEngine planned = prepare(own).planned;
+    EXPECT_EQ(planned.plan.state_placement, "host");
+    EXPECT_EQ(planned.plan.resident_layers, planned.plan.layers);
+    EXPECT_LE(planned.plan.peak_device_bytes, own.vram_budget);
+    EXPECT_GE(planned.placement.streamed_states->half_sessions, least_halves);
+    return planned.plan.peak_device_bytes;
+  };
+  own.vram_budget = check(90) - (uint64_t{512} << 20);
+  check(16);
 }
 
 // A part of the numeric path, so the plan says it beside the kernels; slots hold whole layers, since rows of

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <future>
 
 #include "engine/runtime/engine_answer.h"
 #include "tests/runtime/prompts.h"
@@ -145,6 +146,28 @@ TEST_P(SessionImageTest, TheNextIdTakesNoPass) {
   }
 }
 
+// Nobody has accepted the drafts of a session's last step when it ends.
+TEST_P(SessionImageTest, AcceptedDraftsAreComputedForTheImage) {
+  const auto engine = load(options());
+  std::vector<int32_t> all = ids(60);
+  {
+    BlockingSession session(*engine, open_prompt(all));
+    session.opened();
+    StepRequest step = one_step(60, {5, 6, 7});
+    step.n_draft = 2;
+    session.step(std::move(step));
+  }
+  all = joined(all, {5, 6, 7, 9});
+  const SessionImage image = taken(*engine, "", all);
+  EXPECT_EQ(image.positions, 64);
+  const auto uninterrupted = load(options());
+  BlockingSession session(*uninterrupted, open_prompt(ids(60)));
+  int64_t length = session.opened().length;
+  std::vector<float> due;
+  for (const int32_t id : {5, 6, 7, 9}) due = session.step(one_step(length++, {id})).rows.front().full;
+  EXPECT_EQ(first_different({image.logits}, {due}), -1);
+}
+
 // Kept rows count as what they take, and one that was restored is in a later image too.
 TEST_P(SessionImageTest, LogitsOutliveASecondRestore) {
   const auto engine = load(options());
@@ -162,6 +185,38 @@ TEST_P(SessionImageTest, LogitsOutliveASecondRestore) {
   put(*other, "mine", image);
   EXPECT_EQ(taken(*other, "mine", fed).logits, image.logits);
   EXPECT_EQ(other->status().prefix_bytes, 2 * without + image.logits.size() * sizeof(float));
+}
+
+// Where every place is taken nobody waits long for one: whoever asks may hold it.
+TEST_P(SessionImageTest, WithoutAPlaceTheLastIdIsNotComputed) {
+  EngineOptions one = options();
+  one.max_sessions = 1;
+  const auto engine = load(one);
+  auto session = first_turn(*engine, 60);
+  const std::vector<int32_t> all = joined(joined(ids(60), ids(5, 3)), {9});
+  EXPECT_EQ(taken(*engine, "", all).positions, 65);
+  EngineAnswer<SessionImage> before_its_end;
+  engine->snapshot("", all, before_its_end.callback());
+  session.reset();
+  EXPECT_EQ(before_its_end.wait().positions, 66);
+}
+
+TEST_P(SessionImageTest, AnEngineThatStopsAnswersThoseThatWaitForAPlace) {
+  struct Opened final : SessionListener {
+    void on_result(StepResult /*result*/) override { done.set_value(); }
+    void on_error(const Error& /*error*/) override {}
+    std::promise<void> done;
+  };
+  EngineOptions one = options();
+  one.max_sessions = 1;
+  auto engine = load(one);
+  const auto holds_the_place = std::make_shared<Opened>();
+  engine->open(open_prompt(ids(60)), holds_the_place);
+  holds_the_place->done.get_future().wait();
+  EngineAnswer<SessionImage> waiting;
+  engine->snapshot("", joined(ids(60), {9}), waiting.callback());
+  engine.reset();
+  EXPECT_EQ(waiting.wait().positions, 60);
 }
 
 TEST_P(SessionImageTest, OfUnknownIdsNothingIsThere) {
@@ -194,6 +249,7 @@ TEST_P(SessionImageTest, WhatDoesNotFitTheModelIsRefused) {
   const auto vocab = static_cast<size_t>(engine->config().vocab_size);
   refused([=](SessionImage& i) { i.logits.assign(vocab + 1, 0.0F); }, "logits after 60 positions");
   refused([=](SessionImage& i) { i.logits.assign(vocab, 0.0F), i.logits.back() = NAN; }, "NaN or infinite");
+  refused([=](SessionImage& i) { i.logits.assign(vocab, -INFINITY); }, "that allow no id");
   refused([=](SessionImage& i) { i = {.ids = i.ids, .logits = std::vector<float>(vocab, 0.0F)}; },
           "logits after 0 positions");
   EngineOptions plain = options();

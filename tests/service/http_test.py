@@ -187,6 +187,8 @@ class Usage(HttpTest):
             told = [(event["usage"]["prompt_tokens"], event["usage"]["completion_tokens"]) for event in events]
             first = [(prompt, 0)] if path.endswith("chat/completions") else []
             self.assertEqual(told, [*first, *((prompt, i) for i in range(1, 13)), (prompt, 12), (prompt, 12)])
+            details = ["prompt_tokens_details" in event["usage"] for event in events]
+            self.assertEqual(details, [False] * (len(events) - 1) + [True])
         alone = {"continuous_usage_stats": True}
         name = "stream_options.continuous_usage_stats"
         self.refused("/v1/completions", 400, name, **COMPLETION, stream=True, stream_options=alone)
@@ -208,7 +210,7 @@ class TokenIds(HttpTest):
             self.assertEqual(events[0]["prompt_token_ids"], choice["prompt_token_ids"])
             self.assertEqual([event["token_ids"] for event in events], [[], *([id] for id in choice["token_ids"]), []])
 
-    def test_beside_echo_and_bounded_like_it(self):
+    def test_beside_echo(self):
         body = {**COMPLETION, "echo": True, "return_token_ids": True}
         (choice,) = self.post("/v1/completions", **body)["choices"]
         first = self.servers.events("/v1/completions", body)[0]["choices"][0]

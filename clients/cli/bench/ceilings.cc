@@ -4,8 +4,9 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <future>
 #include <memory>
-#include <thread>
+#include <utility>
 #include <vector>
 
 #include "engine/device/cpu/thread_pool.h"
@@ -106,31 +107,47 @@ class HostReader {
   std::vector<Sum> sums_;  // [pool size]
 };
 
-// Copies both ways at once.
-void measure_both_ways(Link& link, Link& back, Ceilings* ceilings) {
-  std::atomic<bool> stop{false};
-  std::thread copier([&] {
+// Calls again and again on a thread of its own.
+class Beside {
+ public:
+  explicit Beside(std::function<void()> call)
+      : rate_(std::async(std::launch::async, [this, call = std::move(call)] { return run(call); })) {}
+  ~Beside() { stopped_ = true; }  // the future waits
+  Beside(const Beside&) = delete;
+  Beside& operator=(const Beside&) = delete;
+
+  // Calls a second, or what one of them threw.
+  double stop() {
+    stopped_ = true;
+    return rate_.get();
+  }
+
+ private:
+  double run(const std::function<void()>& call) const {
     const auto begin = Clock::now();
-    double bytes = 0;
-    while (!stop) {
-      back.copy_out();
-      bytes += static_cast<double>(kCopyBytes);
-    }
-    ceilings->link_out_beside_in = bytes / seconds_since(begin);
-  });
-  ceilings->link_in_beside_out = best_rate(static_cast<double>(kCopyBytes), [&] { link.copy_in(); });
-  stop = true;
-  copier.join();
+    double calls = 0;
+    do {
+      call();
+      ++calls;
+    } while (!stopped_);
+    return calls / seconds_since(begin);
+  }
+
+  std::atomic<bool> stopped_{false};
+  std::future<double> rate_;
+};
+
+void measure_both_ways(Link& link, Link& back, Ceilings* ceilings) {
+  const auto bytes = static_cast<double>(kCopyBytes);
+  Beside out([&] { back.copy_out(); });
+  ceilings->link_in_beside_out = best_rate(bytes, [&] { link.copy_in(); });
+  ceilings->link_out_beside_in = bytes * out.stop();
 }
 
 double read_beside_copies(HostReader& reader, Link& link) {
-  std::atomic<bool> stop{false};
-  std::thread copier([&] {
-    while (!stop) link.copy_in();
-  });
+  Beside copies([&] { link.copy_in(); });
   const double rate = reader.rate();
-  stop = true;
-  copier.join();
+  copies.stop();
   return rate;
 }
 

@@ -16,6 +16,9 @@ size_t bytes_of(const google::protobuf::RepeatedPtrField<v1::TokenLogprobs>& log
   return entries * 100;
 }
 
+// Likewise what ids take: as JSON in memory, and as text.
+size_t bytes_of_ids(int count) { return static_cast<size_t>(count) * 24; }
+
 }  // namespace
 
 class CompletionCall::Choice final : public RunningRequest {
@@ -205,10 +208,15 @@ void CompletionCall::hold(size_t bytes, const char* instead) {
 
 void CompletionCall::on_prompt(int choice, const v1::PromptInfo& prompt) {
   if (!request_.echo_prompt && !request_.token_ids && !request_.usage_so_far) return;
+  size_t repeated = 0;
+  if (request_.token_ids) repeated += bytes_of_ids(prompt.prompt_ids_size());
+  if (request_.echo_prompt) {
+    const v1::GenerateRequest& given = request_.prompts[static_cast<size_t>(choice / request_.n)];
+    repeated += given.ByteSizeLong() + bytes_of(prompt.logprobs());
+  }
   // No reader, however quick, keeps these from coming all at once.
   hold(
-      request_.prompts[static_cast<size_t>(choice / request_.n)].ByteSizeLong() + prompt.ByteSizeLong() +
-          bytes_of(prompt.logprobs()),
+      repeated,
       "echo repeats the prompt for each choice, as return_token_ids does its ids; ask for fewer, or for less "
       "logprobs");
   if (request_.stream) {
@@ -228,7 +236,8 @@ void CompletionCall::on_piece(int choice, const v1::Piece& piece) {
     exchange_->write(std::move(events));
     return;
   }
-  hold(piece.ByteSizeLong() + bytes_of(piece.logprobs()), "ask for \"stream\": true");
+  const size_t ids = request_.token_ids ? bytes_of_ids(piece.ids_size()) : 0;
+  hold(piece.text().size() + ids + bytes_of(piece.logprobs()), "ask for \"stream\": true");
   outcome.text += piece.text();
   if (request_.token_ids) outcome.ids.insert(outcome.ids.end(), piece.ids().begin(), piece.ids().end());
   outcome.logprobs.insert(outcome.logprobs.end(), piece.logprobs().begin(), piece.logprobs().end());

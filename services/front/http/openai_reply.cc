@@ -33,11 +33,17 @@ size_t characters(const std::string& utf8) {
   return count;
 }
 
-Json usage_json(const TokenUsage& usage) {
+// What was cached is told at the end.
+Json usage_so_far_json(const TokenUsage& usage) {
   return {{"prompt_tokens", usage.prompt},
           {"completion_tokens", usage.completion},
-          {"total_tokens", usage.prompt + usage.completion},
-          {"prompt_tokens_details", {{"cached_tokens", usage.cached}}}};
+          {"total_tokens", usage.prompt + usage.completion}};
+}
+
+Json usage_json(const TokenUsage& usage) {
+  Json json = usage_so_far_json(usage);
+  json["prompt_tokens_details"] = {{"cached_tokens", usage.cached}};
+  return json;
 }
 
 // What both kinds of completion have in common.
@@ -83,7 +89,7 @@ class CompletionReply : public OpenAiReply {
     const int index = choice["index"];
     json["choices"] = Json::array({std::move(choice)});
     if (include_usage_) json["usage"] = nullptr;
-    if (usage_so_far_) json["usage"] = usage_json(so_far_[index]);
+    if (usage_so_far_) json["usage"] = usage_so_far_json(so_far_[index]);
     return event_of(json);
   }
   const ServedModel& model() const { return *model_; }
