@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Installs what the build and the commands of the documents need on Debian 12, and only what is missing. With --ci also what the checks need, with --clients
-# what the clients of every language and their test need, with --page the browser of the page's test.
+# Installs what the build and the commands of the documents need on Debian 12, and only what is missing. With --ci also
+# what the checks need, with --clients what the clients of every language and their test need, with --page the browser of
+# the page's test.
 set -euo pipefail
 
 packages=(
