@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Installs what the build needs on Debian 12, and only what is missing. With --ci also what the checks need, with --clients
-# what the clients of every language and their test need, with --page the browser of the page's test.
+# Installs what the build and the commands of the documents need on Debian 12, and only what is missing. With --ci also
+# what the checks need, with --clients what the clients of every language and their test need, with --page the browser of
+# the page's test.
 set -euo pipefail
 
 packages=(
@@ -11,6 +12,7 @@ packages=(
   nlohmann-json3-dev libspdlog-dev libcli11-dev libedit-dev
   libgtest-dev libgmock-dev libbenchmark-dev python3-yaml python3-jsonschema python3-protobuf
   dpkg-dev file
+  curl man-db  # the documents' own commands
 )
 for option in "$@"; do
   case $option in

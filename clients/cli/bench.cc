@@ -12,6 +12,7 @@
 #include "clients/cli/bench/proof.h"
 #include "clients/cli/bench/workload.h"
 #include "clients/cli/command.h"
+#include "clients/cli/default_model.h"
 #include "clients/cli/output.h"
 #include "clients/cli/progress_bar.h"
 #include "clients/options/command_line.h"
@@ -189,7 +190,8 @@ std::unique_ptr<Engine> load_with_progress(const EngineOptions& options, const E
   return load_engine(options, draw, tuning);
 }
 
-int bench(BenchOptions options) {
+int bench(const CLI::App& command, BenchOptions options) {
+  options.engine.model = model_or_default(command, options.engine.model);
   const int64_t most = *std::max_element(options.sessions.begin(), options.sessions.end());
   if (options.engine.prefix_cache > 0) {
     throw Error(ErrorCode::invalid_argument,
@@ -232,7 +234,7 @@ void add_bench_command(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand(
       "bench", "What the machine could do at most, then what the engine does, each figure with its ratio");
   auto options = std::make_shared<BenchOptions>();
-  add_model_flag(*command, options->engine.model);
+  add_optional_model_flag(*command, options->engine.model);
   add_list(*command, "--sessions", kMostSessions, "numbers of sessions that decode together [1,4,16]",
            options->sessions);
   add_list(*command, "--prompt", INT32_MAX, "lengths of a lone prompt [512]", options->prompts);
@@ -244,7 +246,8 @@ void add_bench_command(CLI::App& app, Action& action) {
   add_file_flag(*command, "--plot", "FILE.svg", "a picture of the figures and of what link and compute did",
                 options->plot);
   add_engine_flags(*command, options->engine);
-  command->callback([&action, options] { action = [options] { return bench(*options); }; });
+  command->callback(
+      [&action, options, command] { action = [options, command] { return bench(*command, *options); }; });
 }
 
 }  // namespace ete::cli

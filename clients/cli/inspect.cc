@@ -8,6 +8,7 @@
 #include <string>
 
 #include "clients/cli/command.h"
+#include "clients/cli/default_model.h"
 #include "clients/cli/memory_bars.h"
 #include "clients/cli/output.h"
 #include "clients/options/engine_flags.h"
@@ -118,7 +119,8 @@ std::string report(const ModelFiles& model, const Plan& plan) {
   return text + "\nplan\n" + plan.to_text() + (bars.empty() ? "" : "\nmemory\n" + bars);
 }
 
-int inspect(const InspectOptions& options) {
+int inspect(const CLI::App& command, InspectOptions options) {
+  options.engine.model = model_or_default(command, options.engine.model);
   ModelFiles model;
   const Plan plan = Engine::plan_only(options.engine, &model);
   if (options.json) {
@@ -136,10 +138,11 @@ void add_inspect_command(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand(
       "inspect", "What a model file holds, what became of each of its fields, and the memory plan");
   auto options = std::make_shared<InspectOptions>();
-  add_model_flag(*command, options->engine.model);
+  add_optional_model_flag(*command, options->engine.model);
   command->add_flag("--json", options->json, "one JSON document on stdout");
   add_engine_flags(*command, options->engine);
-  command->callback([&action, options] { action = [options] { return inspect(*options); }; });
+  command->callback(
+      [&action, options, command] { action = [options, command] { return inspect(*command, *options); }; });
 }
 
 }  // namespace ete::cli

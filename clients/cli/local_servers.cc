@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include "clients/cli/arguments.h"
+#include "clients/cli/default_model.h"
 #include "clients/cli/progress_bar.h"
 #include "clients/cli/server_commands.h"
 #include "engine/base/error.h"
@@ -76,8 +77,7 @@ int LocalServers::wait_until_ready(int signal_fd) {
 
 std::unique_ptr<LocalServers> start_servers(const CLI::App& command, const GenerationOptions& options) {
   if (!options.address.empty()) return nullptr;
-  return std::make_unique<LocalServers>(options.model.empty() ? default_model() : options.model,
-                                        engine_arguments(command));
+  return std::make_unique<LocalServers>(model_or_default(command, options.model), engine_arguments(command));
 }
 
 ServerAccess front_of(const LocalServers* servers, const GenerationOptions& options) {

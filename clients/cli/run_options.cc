@@ -1,8 +1,6 @@
 #include "clients/cli/run_options.h"
 
 #include <charconv>
-#include <cstdlib>
-#include <filesystem>
 #include <limits>
 #include <optional>
 #include <stdexcept>
@@ -10,11 +8,11 @@
 
 #include "clients/cli/arguments.h"
 #include "clients/cli/command.h"
+#include "clients/cli/default_model.h"
 #include "clients/cli/file_input.h"
 #include "clients/cli/input.h"
 #include "clients/options/command_line.h"
 #include "clients/options/engine_flags.h"
-#include "engine/base/error.h"
 #include "services/common/address.h"
 #include "services/common/service_flags.h"
 #include "services/front/tokenizer/utf8.h"
@@ -162,19 +160,6 @@ std::string grammar_text(const std::string& flag, const std::string& path) {
   return text;
 }
 
-// Flags that say how to start servers mean nothing to a server that runs already.
-void refuse_beside_address(const CLI::App& command) {
-  if (command.count("--address") == 0) return;
-  if (command.count("--model") != 0) {
-    throw UsageError("--model cannot be given with --address: the server has its model");
-  }
-  const auto engine = engine_arguments(command);
-  if (!engine.empty()) {
-    throw UsageError(engine.front().substr(0, engine.front().find('=')) +
-                     " cannot be given with --address: the server has its engine options");
-  }
-}
-
 void check_session_flag(const CLI::App& command, const RunOptions& options) {
   if (command.count("--session") == 0) return;
   if (options.session.empty()) throw UsageError("--session: \"\" is no path");
@@ -200,11 +185,7 @@ void add_generation_flags(CLI::App& command, GenerationOptions& options, int max
 }
 
 void add_server_flags(CLI::App& command, GenerationOptions& options) {
-  command
-      .add_option("--model", options.model,
-                  "a GGUF file, a directory in Hugging Face layout, or random:SHAPE[:w8|w4|bf16] [the model "
-                  "that scripts/fetch_default_model.sh fetched]")
-      ->type_name("PATH");
+  add_optional_model_flag(command, options.model);
   command
       .add_option_function<std::string>(
           "--address",
@@ -249,13 +230,20 @@ void add_run_flags(CLI::App& command, RunOptions& options) {
   add_engine_flags(command, options.engine);
 }
 
-void check_server_flags(const CLI::App& command, const GenerationOptions& options) {
-  refuse_beside_address(command);
-  if (command.count("--model") != 0 && options.model.empty()) throw UsageError("--model: \"\" is no path");
+void refuse_beside_address(const CLI::App& command) {
+  if (command.count("--address") == 0) return;
+  if (command.count("--model") != 0) {
+    throw UsageError("--model cannot be given with --address: the server has its model");
+  }
+  const auto engine = engine_arguments(command);
+  if (!engine.empty()) {
+    throw UsageError(engine.front().substr(0, engine.front().find('=')) +
+                     " cannot be given with --address: the server has its engine options");
+  }
 }
 
 v1::GenerateRequest make_request(const CLI::App& command, const RunOptions& options) {
-  check_server_flags(command, options);
+  refuse_beside_address(command);
   check_session_flag(command, options);
   const bool has_text = command.count("PROMPT") != 0;
   const bool has_tokens = command.count("--tokens") != 0;
@@ -284,21 +272,6 @@ v1::GenerateRequest make_request(const CLI::App& command, const RunOptions& opti
   if (has_grammar) grammar->set_gbnf(grammar_text("--grammar", options.grammar));
   if (has_schema) grammar->set_json_schema(grammar_text("--json-schema", options.json_schema));
   return request;
-}
-
-std::string default_model() {
-  const char* cache = std::getenv("XDG_CACHE_HOME");
-  const char* home = std::getenv("HOME");
-  const bool has_cache = cache != nullptr && *cache != '\0';
-  const bool has_home = home != nullptr && *home != '\0';
-  const std::filesystem::path base =
-      has_cache ? cache : std::filesystem::path(has_home ? home : "/") / ".cache";
-  std::string path = (base / "edge-transformer-engine" / "SmolLM2-135M-Instruct.Q4_1.gguf").string();
-  if (!std::filesystem::exists(path)) {
-    throw Error(ErrorCode::not_found, "--model is not given and the default model is not at " + path +
-                                          ": scripts/fetch_default_model.sh fetches it");
-  }
-  return path;
 }
 
 }  // namespace ete::cli

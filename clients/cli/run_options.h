@@ -40,8 +40,9 @@ void add_server_flags(CLI::App& command, GenerationOptions& options);
 void add_generation_flags(CLI::App& command, GenerationOptions& options, int max_tokens);
 void add_request_flags(CLI::App& command, v1::Sampling& sampling, v1::Stopping& stopping);
 
-// Throws UsageError when flags that say how to start servers are given beside --address, or --model is empty.
-void check_server_flags(const CLI::App& command, const GenerationOptions& options);
+// Throws UsageError when flags that say how to start servers are given beside --address: they mean nothing to
+// a server that runs already.
+void refuse_beside_address(const CLI::App& command);
 
 // `options` outlives the parse.
 void add_run_flags(CLI::App& command, RunOptions& options);
@@ -49,9 +50,5 @@ void add_run_flags(CLI::App& command, RunOptions& options);
 // Throws UsageError for flags that contradict each other, Error for a prompt that is not UTF-8 or cannot be
 // read.
 v1::GenerateRequest make_request(const CLI::App& command, const RunOptions& options);
-
-// The model that scripts/fetch_default_model.sh fetches. Throws Error(not_found) saying how when it is not
-// there.
-std::string default_model();
 
 }  // namespace ete::cli

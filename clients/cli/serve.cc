@@ -7,6 +7,7 @@
 
 #include "clients/cli/arguments.h"
 #include "clients/cli/command.h"
+#include "clients/cli/default_model.h"
 #include "clients/cli/listen_check.h"
 #include "clients/cli/private_directory.h"
 #include "clients/cli/server_client.h"
@@ -151,7 +152,8 @@ void check_listen(const std::string& flag, const service::Address& listen, bool 
   check_can_listen(flag, listen);
 }
 
-int serve(const CLI::App& command, const ServeOptions& options) {
+int serve(const CLI::App& command, ServeOptions options) {
+  options.engine.model = model_or_default(command, options.engine.model);
   const bool anywhere = options.service.insecure_listen_anywhere || options.service.authenticates();
   check_listen("--listen", options.service.listen, anywhere);
   if (options.http.listen) check_listen("--http", *options.http.listen, anywhere);
@@ -166,7 +168,7 @@ void add_serve_command(CLI::App& app, Action& action) {
   CLI::App* command =
       app.add_subcommand("serve", "Worker and front, started again when they end, until a signal");
   auto options = std::make_shared<ServeOptions>();
-  add_model_flag(*command, options->engine.model);
+  add_optional_model_flag(*command, options->engine.model);
   options->service.listen = service::parse_address("127.0.0.1:50051");
   service::add_service_flags(*command, options->service);
   command->get_option("--listen")

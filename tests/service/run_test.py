@@ -348,6 +348,10 @@ class Text(RunTest):
     def test_default_model_is_missing(self):
         self.env["XDG_CACHE_HOME"] = self.tmp
         self.check_failure(self.run_ete("hello"), 1, "--model", self.tmp, "scripts/fetch_default_model.sh")
+        for command in ["serve", "inspect", "bench"]:
+            with self.subTest(command):
+                result = subprocess.run([ETE, command], capture_output=True, env=self.env, timeout=TIMEOUT)
+                self.check_failure(result, 1, "--model", self.tmp, "scripts/fetch_default_model.sh")
 
 
 class Failures(RunTest):

@@ -321,7 +321,7 @@ void Chat::help(const std::string& argument) {
 }
 
 int chat(const CLI::App& command, const ChatOptions& options) {
-  check_server_flags(command, options);
+  refuse_beside_address(command);
   const bool interactive = isatty(STDIN_FILENO) == 1;
   const int signal_fd = block_signals_into_fd({SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGCHLD});
   const auto servers = start_servers(command, options);
