@@ -22,10 +22,8 @@ namespace {
 using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::Contains;
-using ::testing::Each;
 using ::testing::HasSubstr;
 using testing::message_of;
-using ::testing::Not;
 
 namespace fs = std::filesystem;
 
