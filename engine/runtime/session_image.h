@@ -16,8 +16,8 @@ struct SessionImage {
   // After all positions, of all layers of linear attention: RecurrentStore::session_bytes(), f32. Empty
   // without such layers, or without positions.
   std::string state = {};
-  // [vocab_size], below infinity, one of them finite: those after the last position, from which the next id is drawn. Empty where
-  // they are not known, or without positions.
+  // [vocab_size], below infinity, one of them finite: those after the last position, from which the next id
+  // is drawn. Empty where they are not known, or without positions.
   std::vector<float> logits = {};
 };
 
