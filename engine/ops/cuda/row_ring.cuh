@@ -116,6 +116,7 @@ struct Baton {
   int lane;
 
   // Named barriers (PTX ISA, bar.sync and bar.arrive) of two warps; 0 is that of __syncthreads().
+  static_assert(kDecodeSplits * kWarps < 16, "a block has 16 barriers");
   __device__ int barrier_of(int of_turn) const { return 1 + split * kWarps + of_turn; }
   __device__ void take(float (&acc)[kPanels][2]) const {
     asm volatile("bar.sync %0, 64;" ::"r"(barrier_of(turn)) : "memory");

@@ -164,6 +164,7 @@ RowShape RowShapes::of(WeightFormat format, const MatmulShape& shape, const Prod
 std::string RowShapes::describe() const {
   std::string text;
   for (const Choice& choice : choices_) {
+    if (choice.shape == RowShape::registers) continue;
     text += (text.empty() ? "" : ", ") + std::string(ete::name_of(choice.format)) + " " +
             std::to_string(choice.panels * 16) + "x" + std::to_string(choice.cols) + " " +
             name_of(choice.shape);

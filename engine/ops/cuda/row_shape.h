@@ -41,7 +41,7 @@ class RowShapes {
   static RowShapes measured();
 
   RowShape of(WeightFormat format, const MatmulShape& shape, const Products& products) const;
-  std::string describe() const;  // empty where nothing was measured
+  std::string describe() const;  // of all but `registers`; may be empty
 
  private:
   struct Choice {
