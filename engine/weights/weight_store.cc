@@ -87,8 +87,10 @@ class WeightStore::Packer {
       if (errors_ != nullptr) source_.release(*tensor);
     }
     done_bytes_ += layout.bytes;
-    if (progress_ && !spec.empty()) {
-      progress_(static_cast<double>(done_bytes_) / static_cast<double>(total_bytes_), spec.back().name);
+    const auto last = std::find_if(spec.rbegin(), spec.rend(),
+                                   [](const WeightSpec& weight) { return !weight.name.empty(); });
+    if (progress_ && last != spec.rend()) {
+      progress_(static_cast<double>(done_bytes_) / static_cast<double>(total_bytes_), last->name);
     }
   }
 

@@ -1,9 +1,12 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <cstring>
 #include <map>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "engine/base/error.h"
 #include "engine/device/cpu/thread_pool.h"
@@ -123,6 +126,14 @@ class StreamerTest : public testing::Test {
   MadeUpTensors source_;
   ModelWeights weights_;
 };
+
+TEST_F(StreamerTest, LoadingNamesTheLastWeightThatIsThere) {
+  std::vector<std::string> names;
+  const WeightStore store(*device_, source_, weights_, lay_out(weights_, std::vector<double>(kLayers, 0)),
+                          pool_, [&](double, const std::string& name) { names.push_back(name); });
+  EXPECT_THAT(names, testing::Contains("layer0.b"));
+  EXPECT_THAT(names, testing::Not(testing::Contains("")));
+}
 
 TEST_F(StreamerTest, EveryTensorIsKeptExactlyAndReleasedOnce) {
   const auto store = make_store();
