@@ -1,90 +1,22 @@
-#include <gmock/gmock.h>
+#include "engine/weights/layer_streamer.h"
+
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <cstring>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "engine/base/error.h"
-#include "engine/device/cpu/thread_pool.h"
-#include "engine/weights/layer_streamer.h"
 #include "tests/runtime/detached_device.h"
-
-// Home, packing and streaming of a made-up model: layers of one matrix and one vector.
+#include "tests/weights/made_up_model.h"
 
 namespace ete {
 namespace {
 
-constexpr int64_t kLayers = 5;
-constexpr int64_t kRows = 50;
-constexpr int64_t kCols = 40;
-
-class MadeUpTensors final : public TensorSource {
- public:
-  void add(const std::string& name, std::vector<int64_t> shape, float first) {
-    size_t count = 1;
-    for (const int64_t extent : shape) count *= static_cast<size_t>(extent);
-    std::vector<float>& values = values_[name];
-    for (size_t i = 0; i < count; ++i) values.push_back(first + static_cast<float>(i % 97) / 64);
-    tensors_[name] = {.name = name,
-                      .type = SourceType::f32,
-                      .shape = std::move(shape),
-                      .data = reinterpret_cast<const std::byte*>(values.data()),
-                      .data_bytes = count * sizeof(float),
-                      .file = "made up"};
-  }
-  float value(const std::string& name, int64_t index) const {
-    return values_.at(name)[static_cast<size_t>(index)];
-  }
-  int releases() const { return releases_; }
-
-  const SourceTensor* find(std::string_view name) const override {
-    const auto found = tensors_.find(std::string(name));
-    return found == tensors_.end() ? nullptr : &found->second;
-  }
-  std::vector<const SourceTensor*> all() const override { return {}; }
-  void release(const SourceTensor&) const override { ++releases_; }
-
- private:
-  std::map<std::string, std::vector<float>> values_;
-  std::map<std::string, SourceTensor> tensors_;
-  mutable int releases_ = 0;
-};
-
-class StreamerTest : public testing::Test {
+class StreamerTest : public MadeUpModel {
  protected:
-  StreamerTest() {
-    for (int64_t i = 0; i < kLayers; ++i) {
-      const std::string name = std::string("layer").append(std::to_string(i));
-      source_.add(name + ".w", {kRows, kCols}, static_cast<float>(i));
-      source_.add(name + ".b", {kRows}, static_cast<float>(10 * i));
-      weights_.layers.push_back({matrix(name + ".w"), vector(name + ".b"), WeightSpec{}});
-    }
-    source_.add("embed", {kRows, kCols}, 100);
-    source_.add("norm", {kCols}, 200);
-    weights_.embedding = {matrix("embed")};
-    weights_.final_norm = {{.name = "norm", .source = "norm", .rows = kCols}};
-  }
-
-  static WeightSpec matrix(const std::string& name, WeightFormat format = WeightFormat::f32) {
-    return {.name = name,
-            .source = name,
-            .shape = WeightShape::matrix,
-            .rows = kRows,
-            .cols = kCols,
-            .format = format};
-  }
-  static WeightSpec vector(const std::string& name) { return {.name = name, .source = name, .rows = kRows}; }
-
-  std::unique_ptr<WeightStore> make_store(double host_share = 0, WeightHome home = WeightHome::memory) {
-    return std::make_unique<WeightStore>(*device_, source_, weights_,
-                                         lay_out(weights_, std::vector<double>(kLayers, host_share)), pool_,
-                                         WeightStore::Progress{}, home);
-  }
-
   // Every value of the layer, read where the lease says.
   void expect_layer(const LayerLease& lease, int64_t layer) const {
     const std::string name = std::string("layer").append(std::to_string(layer));
@@ -118,103 +50,7 @@ class StreamerTest : public testing::Test {
       }
     }
   }
-
-  std::unique_ptr<Device> device_ = make_device({.device = "cpu", .threads = 1});
-  std::unique_ptr<Stream> compute_ = device_->create_stream("compute");
-  std::unique_ptr<Stream> copy_ = device_->create_stream("copy");
-  ThreadPool pool_{2};
-  MadeUpTensors source_;
-  ModelWeights weights_;
 };
-
-TEST_F(StreamerTest, LoadingNamesTheLastWeightThatIsThere) {
-  std::vector<std::string> names;
-  const WeightStore store(*device_, source_, weights_, lay_out(weights_, std::vector<double>(kLayers, 0)),
-                          pool_, [&](double, const std::string& name) { names.push_back(name); });
-  EXPECT_THAT(names, testing::Contains("layer0.b"));
-  EXPECT_THAT(names, testing::Not(testing::Contains("")));
-}
-
-TEST_F(StreamerTest, EveryTensorIsKeptExactlyAndReleasedOnce) {
-  const auto store = make_store();
-  EXPECT_TRUE(store->repack_errors().empty());
-  EXPECT_EQ(source_.releases(), 2 * kLayers + 2);
-  std::vector<float> row(kCols);
-  unpack_row(store->lm_head(), 7, row.data());  // tied
-  EXPECT_EQ(row[3], source_.value("embed", 7 * kCols + 3));
-  EXPECT_EQ(store->final_norm()[5], source_.value("norm", 5));
-  EXPECT_EQ(store->lm_head().data, store->embedding().data);
-}
-
-TEST_F(StreamerTest, OffsetsAreAlignedAndTheDevicePartComesFirst) {
-  const BlobLayout layout = lay_out(weights_.layers[0], 0.5);
-  EXPECT_EQ(layout.places[0].device_rows, 32);  // half of 50 rows, in whole panels
-  for (const WeightPlace& place : layout.places) {
-    EXPECT_EQ(place.device_offset % 64, 0u);
-    EXPECT_EQ(place.host_offset % 64, 0u);
-    EXPECT_GE(place.host_offset, layout.device_bytes);
-  }
-  EXPECT_EQ(lay_out(weights_.layers[0], 1.0).places[0].device_rows, 0);
-  EXPECT_EQ(lay_out(weights_.layers[0], 0).places[0].device_rows, kRows);
-}
-
-TEST_F(StreamerTest, PermutedRowsAreRestored) {
-  // Two heads of 4: the file holds the pairs (i, i + 2) of a head side by side.
-  source_.add("permuted", {8, kCols}, 0);
-  ModelWeights weights = weights_;
-  weights.layers.resize(1);
-  weights.layers[0] = {{.name = "q",
-                        .source = "permuted",
-                        .shape = WeightShape::matrix,
-                        .rows = 8,
-                        .cols = kCols,
-                        .permuted_heads = 2}};
-  const WeightStore store(*device_, source_, weights, lay_out(weights, {0.0}), pool_, {});
-  const SplitMatrix q =
-      split_matrix(store.layer_layout(0).places[0], store.layer_home(0), store.layer_home(0), nullptr);
-  const std::vector<int64_t> file_rows = {0, 2, 1, 3, 4, 6, 5, 7};
-  std::vector<float> row(kCols);
-  for (int64_t r = 0; r < 8; ++r) {
-    unpack_row(q.device, r, row.data());
-    EXPECT_EQ(row[1], source_.value("permuted", file_rows[static_cast<size_t>(r)] * kCols + 1)) << r;
-  }
-}
-
-TEST_F(StreamerTest, RepackingIsMeasured) {
-  weights_.layers[1][0].format = WeightFormat::w8_row;
-  const auto store = make_store();
-  ASSERT_EQ(store->repack_errors().size(), 1u);
-  EXPECT_EQ(store->repack_errors()[0].tensor, "layer1.w");
-  EXPECT_GT(store->repack_errors()[0].max_abs, 0);
-  EXPECT_LT(store->repack_errors()[0].relative_rms, 0.01);
-}
-
-TEST_F(StreamerTest, WrongShapeNamesTheTensor) {
-  weights_.layers[2][0].cols = kCols + 1;
-  try {
-    make_store();
-    FAIL() << "accepted";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::corrupt);
-    EXPECT_NE(std::string(error.what()).find("tensor layer2.w: shape [50, 40]; due is [50, 41]"),
-              std::string::npos)
-        << error.what();
-  }
-}
-
-TEST_F(StreamerTest, WeightsThatDoNotFitNameTheTensor) {
-  source_.add("huge", {kRows, kCols}, 100000);
-  weights_.layers[1][0] = matrix("huge", WeightFormat::f16);
-  try {
-    make_store();
-    FAIL() << "accepted";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::unsupported);
-    const std::string message = error.what();
-    EXPECT_TRUE(message.starts_with("made up: tensor huge, row ")) << message;
-    EXPECT_NE(message.find(": f16: 100000"), std::string::npos) << message;
-  }
-}
 
 TEST_F(StreamerTest, ResidentLayersAreReadAtHome) {
   const auto store = make_store();
