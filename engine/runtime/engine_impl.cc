@@ -198,10 +198,12 @@ void EngineImpl::loop() {
       if (stopping_) break;
       slots_seen = slots_full_generation_;
     }
-    const PassDecision decision = scheduler_.decide(now_ms(), slots_seen == slots_generation_);
+    const double now = now_ms();
+    const bool slots_full = slots_seen == slots_generation_;
+    PassDecision decision = scheduler_.decide(now, slots_full);
     if (decision.shares.empty()) {
       wait(or_put_off(decision.wake_at_ms), slots_seen);
-    } else if (!run_pass(decision.shares)) {
+    } else if (!run_pass(std::move(decision.shares), now, slots_full)) {
       wait(now_ms() + kMemoryWaitMs, slots_seen);
     }
   }

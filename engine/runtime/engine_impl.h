@@ -174,9 +174,10 @@ class EngineImpl final : public Engine, private PassHooks {
   void for_each_part(const SessionKv& kv, int64_t positions,
                      const std::function<void(std::byte*, size_t at, size_t bytes)>& call) const;
 
-  bool run_pass(const std::vector<PassShare>& shares);
+  bool run_pass(std::vector<PassShare> shares, double decided_ms, bool slots_full);
+  bool lack_memory(std::vector<PassShare>& shares, Scheduler::LeftOut* lacking);
   std::vector<PassShare> in_order(std::vector<PassShare> shares);
-  bool add_to_pass(const PassShare& share);
+  void add_to_pass(const PassShare& share);
   void finish_pass(const std::vector<PassShare>& shares, double start_ms, double end_ms);
   void fail_pass(const Error& failed);
   std::optional<Error> row_error(const EngineSession& session, int64_t from, int64_t end) const;

@@ -75,8 +75,8 @@ bool EngineImpl::reserve(EngineSession& session, const PassShare& share) {
   return true;
 }
 
-// Whose memory the session may have: that of one which goes behind it or has not stepped for long, and which
-// the pass that is being put together does not use. Null: nobody's.
+// Whose memory the session may have: that of one which goes behind it or has not stepped for long. Null:
+// nobody's.
 EngineSession* EngineImpl::last_behind(const EngineSession& session) const {
   const double now = now_ms();
   const auto is_idle = [&](const EngineSession& other) {
@@ -85,7 +85,7 @@ EngineSession* EngineImpl::last_behind(const EngineSession& session) const {
   };
   EngineSession* last = nullptr;
   for (const auto& [id, other] : sessions_) {
-    if (id == session.id || other->kv.page_count() == 0 || other->in_pass || other->leaving) continue;
+    if (id == session.id || other->kv.page_count() == 0 || other->leaving) continue;
     if (!is_idle(*other) && !goes_before(session, *other)) continue;
     const bool goes_later =
         last == nullptr || (is_idle(*other) != is_idle(*last) ? is_idle(*other) : goes_before(*last, *other));

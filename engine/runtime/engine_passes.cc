@@ -25,14 +25,15 @@ void EngineImpl::end_watching_link() {
 }
 
 // False when every session waits for memory.
-bool EngineImpl::run_pass(const std::vector<PassShare>& shares) {
+bool EngineImpl::run_pass(std::vector<PassShare> shares, double decided_ms, bool slots_full) {
   const auto start = Clock::now();
   pass_.clear();
   parked_for_pass_.clear();
-  std::vector<PassShare> admitted;
-  for (const PassShare& share : in_order(shares)) {
-    if (add_to_pass(share)) admitted.push_back(share);
-  }
+  // Who goes first in a pass need not be who has memory: the rows of those that lack it go to others, or
+  // those that have it would never get to the end that the former wait for.
+  Scheduler::LeftOut lacking;
+  while (lack_memory(shares, &lacking)) shares = scheduler_.decide(decided_ms, slots_full, lacking).shares;
+  for (const PassShare& share : shares) add_to_pass(share);
   if (pass_.empty()) return false;
   for (const PassSession& part : pass_) {
     EngineSession& session = *find(part.id);
@@ -51,7 +52,7 @@ bool EngineImpl::run_pass(const std::vector<PassShare>& shares) {
     const Error error = as_error(exception);
     fail_pass(Error(error.code(), std::string("pass: ") + error.what()));
   }
-  finish_pass(admitted, start_ms, now_ms());
+  finish_pass(shares, start_ms, now_ms());
   return true;
 }
 
@@ -85,19 +86,32 @@ std::vector<PassShare> EngineImpl::in_order(std::vector<PassShare> shares) {
   return shares;
 }
 
-// False when the session waits for memory, or ended because none is enough. It may have given its own up to
-// one before it, and be due from its first position on.
-bool EngineImpl::add_to_pass(const PassShare& share) {
+// Reserves memory for the pass. True: some of `shares` lack it, and were added to `lacking`. What could not
+// live even alone ends.
+bool EngineImpl::lack_memory(std::vector<PassShare>& shares, Scheduler::LeftOut* lacking) {
+  const size_t lacked = lacking->size();
+  shares = in_order(std::move(shares));
+  std::erase_if(shares, [&](const PassShare& share) {
+    // It may have given its memory up to one before it, and be due from its first position on.
+    if (parked_for_pass_.contains(share.id)) {
+      lacking->insert(share.id);
+      return true;
+    }
+    try {
+      if (reserve(*find(share.id), share)) return false;
+      lacking->insert(share.id);
+    } catch (const std::exception& exception) {
+      const Error error = as_error(exception);
+      end_session(share.id, &error);
+    }
+    return true;
+  });
+  return lacking->size() > lacked;
+}
+
+void EngineImpl::add_to_pass(const PassShare& share) {
   EngineSession& session = *find(share.id);
-  if (parked_for_pass_.contains(share.id)) return false;
   const int64_t first = session.length;
-  try {
-    if (!reserve(session, share)) return false;
-  } catch (const std::exception& exception) {
-    const Error error = as_error(exception);
-    end_session(share.id, &error);
-    return false;
-  }
   const auto offset = static_cast<size_t>(first);
   session.in_pass = true;
   const auto prefill = static_cast<size_t>(share.prefill_rows);
@@ -113,7 +127,6 @@ bool EngineImpl::add_to_pass(const PassShare& share) {
                    .wanted = &session.wanted,
                    .results = session.result.rows.data(),
                    .keep = session.keep});
-  return true;
 }
 
 void EngineImpl::finish_pass(const std::vector<PassShare>& shares, double start_ms, double end_ms) {

@@ -106,7 +106,7 @@ int64_t Scheduler::prefill_take(const Session& session, int64_t room) const {
   return std::max<int64_t>(end - session.length, 0);
 }
 
-PassDecision Scheduler::decide(double now_ms, bool slots_full) const {
+PassDecision Scheduler::decide(double now_ms, bool slots_full, const LeftOut& left_out) const {
   PassDecision decision;
   if (prefilling_.empty() && decoding_.empty()) return decision;
   if (!expected_.empty()) {
@@ -118,23 +118,24 @@ PassDecision Scheduler::decide(double now_ms, bool slots_full) const {
     if (!slots_full) return decision;
   }
   int64_t decode_room = limits_.decode_rows;
-  share_decode_rows(&decision, &decode_room);
-  share_prompt_rows(&decision, decode_room);
+  share_decode_rows(left_out, &decision, &decode_room);
+  share_prompt_rows(left_out, &decision, decode_room);
   return decision;
 }
 
-void Scheduler::share_decode_rows(PassDecision* decision, int64_t* room) const {
+void Scheduler::share_decode_rows(const LeftOut& left_out, PassDecision* decision, int64_t* room) const {
   for (const SessionId id : decoding_) {
     const Session& session = sessions_.at(id);
-    if (session.decode_rows > *room) continue;
+    if (session.decode_rows > *room || left_out.contains(id)) continue;
     *room -= session.decode_rows;
     decision->shares.push_back({.id = id, .decode_rows = session.decode_rows});
   }
 }
 
-void Scheduler::share_prompt_rows(PassDecision* decision, int64_t decode_room) const {
-  if (prefilling_.empty()) return;
-  const std::vector<const Session*> prompts = prompts_by_turn();
+void Scheduler::share_prompt_rows(const LeftOut& left_out, PassDecision* decision,
+                                  int64_t decode_room) const {
+  const std::vector<const Session*> prompts = prompts_by_turn(left_out);
+  if (prompts.empty()) return;
   const int64_t decode_rows = limits_.decode_rows - decode_room;
   const std::vector<int64_t> takes = prompt_takes(prompts, prompt_room(prompts.size(), decode_rows));
   for (size_t i = 0; i < prompts.size(); ++i) {
@@ -149,9 +150,11 @@ void Scheduler::share_prompt_rows(PassDecision* decision, int64_t decode_room) c
   }
 }
 
-std::vector<const Session*> Scheduler::prompts_by_turn() const {
+std::vector<const Session*> Scheduler::prompts_by_turn(const LeftOut& left_out) const {
   std::vector<const Session*> prompts;
-  for (const SessionId id : prefilling_) prompts.push_back(&sessions_.at(id));
+  for (const SessionId id : prefilling_) {
+    if (!left_out.contains(id)) prompts.push_back(&sessions_.at(id));
+  }
   std::stable_sort(prompts.begin(), prompts.end(),
                    [](const Session* a, const Session* b) { return a->urgency() < b->urgency(); });
   return prompts;

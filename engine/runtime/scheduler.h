@@ -81,8 +81,10 @@ class Scheduler {
   int64_t due_prompt_rows() const;
   const SchedulerLimits& limits() const { return limits_; }
 
-  // slots_full: no copy of streamed layers is under way.
-  PassDecision decide(double now_ms, bool slots_full) const;
+  // slots_full: no copy of streamed layers is under way. left_out: who cannot be in the pass, whatever is due
+  // of them; their rows go to others.
+  using LeftOut = std::unordered_set<SessionId>;
+  PassDecision decide(double now_ms, bool slots_full, const LeftOut& left_out = {}) const;
   // How long a pass of a few rows takes, from a pass that no session was in.
   void note_few_rows(double ms) { few_rows_ms_ = ms; }
   // The pass of these shares ended; sessions that were closed meanwhile are skipped.
@@ -103,9 +105,9 @@ class Scheduler {
   int64_t rows_beside_decoders(int64_t decode_rows) const;
   int64_t rows_before_decoders(int64_t decoders) const;
   int64_t recent_decoders() const;
-  void share_decode_rows(PassDecision* decision, int64_t* room) const;
-  void share_prompt_rows(PassDecision* decision, int64_t decode_room) const;
-  std::vector<const Session*> prompts_by_turn() const;
+  void share_decode_rows(const LeftOut& left_out, PassDecision* decision, int64_t* room) const;
+  void share_prompt_rows(const LeftOut& left_out, PassDecision* decision, int64_t decode_room) const;
+  std::vector<const Session*> prompts_by_turn(const LeftOut& left_out) const;
   std::vector<int64_t> prompt_takes(const std::vector<const Session*>& prompts, int64_t room) const;
   void measure(const std::vector<PassShare>& shares, double duration_ms);
   void note_turns(const std::vector<PassShare>& shares);

@@ -126,6 +126,25 @@ TEST_P(PreemptionTest, AForkOfASessionThatGaveItsMemoryUp) {
   EXPECT_EQ(parent.step(one_step(70, {7})).rows.front().full, forced_rows(*roomy, ids(70), {7}).back());
 }
 
+// Whose turn it is to have the few prompt rows beside decoders lacks the memory that another holds: those
+// rows are the other's.
+TEST_P(PreemptionTest, WhoLacksMemoryTakesNoRowsFromThoseThatHaveIt) {
+  const auto roomy = load(options());
+  EngineOptions small = options();
+  small.chunk = 64;
+  const auto engine = load(small, {.kv_budget = page()});
+  BlockingSession first(*engine, open_prompt(ids(10)));
+  first.opened();
+  BlockingSession decoder(*engine, open_prompt(ids(20, 1)));
+  decoder.opened();
+  BlockingSession late(*engine, open_prompt(ids(300, 2)));
+  StepRequest step = one_step(10, ids(400, 3));
+  EXPECT_EQ(first.step(std::move(step)).rows.front().full,
+            stepped_rows(*roomy, joined(ids(10), ids(400, 3)), {10, 400}).back());
+  first.close();
+  EXPECT_EQ(late.opened().rows.front().full, forced_rows(*roomy, ids(300, 2), {}).front());
+}
+
 // What could not live even alone is refused at once, and ends that session only.
 TEST_P(PreemptionTest, WhatCanNeverFitIsRefused) {
   const auto engine = engine_of(1);

@@ -184,6 +184,18 @@ TEST(Scheduler, DecodeRowsBeyondAPassComeFirstInTheNext) {
   EXPECT_EQ(listed(run(scheduler, 100)), (Shares{{2, 0, 40}}));
 }
 
+TEST(Scheduler, RowsOfThoseLeftOutGoToOthers) {
+  Scheduler scheduler(limits());
+  scheduler.open(1, 0, 300);
+  scheduler.open(2, 0, 300);
+  scheduler.open(3, 0, 0);
+  scheduler.step(3, 0, 0, 1);
+  EXPECT_EQ(listed(scheduler.decide(0, true)), (Shares{{3, 0, 1}})) << "its cost is not known yet";
+  EXPECT_EQ(listed(scheduler.decide(0, true, {3})), (Shares{{1, 128, 0}}));
+  EXPECT_EQ(listed(scheduler.decide(0, true, {1, 3})), (Shares{{2, 128, 0}}));
+  EXPECT_TRUE(scheduler.decide(0, true, {1, 2, 3}).shares.empty());
+}
+
 TEST(Scheduler, SessionsBeyondThePlacesWaitInOrder) {
   Scheduler scheduler(limits());
   for (SessionId id = 1; id <= 3; ++id) EXPECT_EQ(scheduler.open(id, 0, 8), Scheduler::Admission::admitted);
