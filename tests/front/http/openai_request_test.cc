@@ -55,14 +55,15 @@ TEST(OpenAiRequest, AbsentAndNullAreTheSame) {
   }
 }
 
-TEST(OpenAiRequest, WithoutCacheNoTwoShareASalt) {
-  const auto salt = [](const std::string& more) {
-    return parse_completion(with_prompt(more)).settings.cache_salt();
-  };
-  EXPECT_EQ(salt(R"("cache_prompt": true, "cache_salt": "s")"), "s");
-  const std::string first = salt(R"("cache_prompt": false, "cache_salt": "s")");
-  EXPECT_GE(first.size(), 16u);
-  EXPECT_NE(first, salt(R"("cache_prompt": false, "cache_salt": "s")"));
+TEST(OpenAiRequest, WithoutCacheItIsSkippedAndNotFilledUnderASaltOfItsOwn) {
+  const auto settings = [](const std::string& more) { return parse_completion(with_prompt(more)).settings; };
+  const v1::GenerateRequest with = settings(R"("cache_prompt": true, "cache_salt": "s")");
+  EXPECT_EQ(with.cache_salt(), "s");
+  EXPECT_FALSE(with.skip_prefix_cache());
+  EXPECT_FALSE(settings(R"("cache_salt": "s")").skip_prefix_cache());
+  const v1::GenerateRequest without = settings(R"("cache_prompt": false)");
+  EXPECT_TRUE(without.skip_prefix_cache());
+  EXPECT_EQ(without.cache_salt(), "");
 }
 
 TEST(OpenAiRequest, FourFormsOfPrompts) {
