@@ -135,7 +135,8 @@ TEST(OpenAiRequest, AConversationForTheTemplate) {
                  {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
                  {"role": "assistant", "content": null, "tool_calls": [
                    {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{\"z\": 1, \"a\": 2.0}"}}]},
-                 {"role": "tool", "tool_call_id": "c", "content": "r"}],
+                 {"role": "tool", "tool_call_id": "c", "content": "r"},
+                 {"role": "assistant", "content": "e", "tool_calls": []}],
     "chat_template_kwargs": {"enable_thinking": false}, "max_completion_tokens": 3, "logprobs": true,
     "top_logprobs": 2, "response_format": {"type": "text"}, "tools": [], "tool_choice": "none", "store": true})");
   ASSERT_TRUE(request.chat);
@@ -143,7 +144,7 @@ TEST(OpenAiRequest, AConversationForTheTemplate) {
       request.chat->variables.dump(),
       R"({"messages":[{"role":"system","content":"s"},{"role":"user","content":"a\nb"},)"
       R"({"role":"assistant","content":"","tool_calls":[{"id":"c","type":"function","function":{"name":"f",)"
-      R"("arguments":{"z":1,"a":2.0}}}]},{"role":"tool","content":"r","tool_call_id":"c"}],)"
+      R"("arguments":{"z":1,"a":2.0}}}]},{"role":"tool","content":"r","tool_call_id":"c"},{"role":"assistant","content":"e"}],)"
       R"("tools":null,"documents":null,"add_generation_prompt":true,"enable_thinking":false})");
   EXPECT_EQ(request.settings.ShortDebugString(),
             "sampling { } stopping { max_tokens: 3 } logprobs { top: 2 }");
