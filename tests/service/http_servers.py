@@ -10,7 +10,8 @@ import subprocess
 import tempfile
 import time
 
-TEMPLATE = """{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"""
+TEMPLATE = """{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}<{{ m.role }}>{{ m.content }}\
+{% if m.tool_calls %}{{ m.tool_calls | tojson }}{% endif %}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"""
 
 
 def free_port():
