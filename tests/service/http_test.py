@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 import unittest
+import urllib.parse
 
 from http_case import CHAT, COMPLETION, FRONT, TOY_WORKER, HttpTest
 from http_servers import Servers, free_port
@@ -359,6 +360,26 @@ class Templates(unittest.TestCase):
             self.assertIn("no chat template", body["error"]["message"])
         finally:
             servers.close()
+
+
+class ModelNames(unittest.TestCase):
+    def test_names_with_spaces_and_odd_characters(self):
+        for name in ("Llama 3.2 1B Instruct", 'meta/ll\u00e4ma "Q4_1" (v1.0)? 100%\\', "a+b%20c", "\u6a21\u578b"):
+            servers = Servers(FRONT, TOY_WORKER, name=name)
+            try:
+                self.assertEqual([model["id"] for model in servers.get("/v1/models")[1]["data"]], [name])
+                status, model = servers.get("/v1/models/" + urllib.parse.quote(name, safe=""))
+                self.assertEqual((status, model["id"]), (200, name))
+                for path, body in (("/v1/chat/completions", CHAT), ("/v1/completions", COMPLETION)):
+                    status, reply = servers.post(path, {**body, "model": name})
+                    self.assertEqual((status, reply["model"]), (200, name))
+                self.assertEqual(servers.post("/v1/completions", {**COMPLETION, "model": name + " "})[0], 404)
+                status, metrics, _ = servers.ask("GET", "/metrics")
+                self.assertEqual(status, 200)
+                for line in metrics.decode().splitlines():
+                    self.assertRegex(line, r'^(#.*|[a-z_]+(\{[a-z_]+="[^"]*"(,[a-z_]+="[^"]*")*\})? \S+)$')
+            finally:
+                servers.close()
 
 
 class Serve(unittest.TestCase):
