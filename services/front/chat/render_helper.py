@@ -118,7 +118,8 @@ def changed_conversations(variables):
     if variables.get("tools"):
         yield "tools", {**variables, "tools": None}
     messages = variables.get("messages") or []
-    if any(message.get("tool_calls") for message in messages):
+    # A template that shows tools may let a call's result say all, as Granite's does.
+    if not variables.get("tools") and any(message.get("tool_calls") for message in messages):
         bare = [{key: message[key] for key in message if key != "tool_calls"} for message in messages]
         yield "tool_calls", {**variables, "messages": bare}
     if any(message["role"] == "tool" for message in messages):

@@ -102,6 +102,10 @@ TEST_F(ChatRendererTest, ToolsThatLeaveNoTraceAreTold) {
     EXPECT_EQ(field(name, question, nullptr), "") << name;
     EXPECT_EQ(field(name, conversation, nullptr), "messages") << name;
   }
+  const std::string results_only =
+      "{{ tools | tojson }}{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}";
+  const Json with_tools = {{"messages", conversation}, {"tools", one}};
+  EXPECT_FALSE(render(renderer_, results_only, with_tools).error);
   EXPECT_EQ(field("phi3", Json::array({user, result}), nullptr), "messages");
   EXPECT_EQ(field("smollm2", Json::array({user, result}), nullptr), "");
 }
