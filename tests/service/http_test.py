@@ -403,10 +403,33 @@ class Serve(unittest.TestCase):
                 status, body = servers.post("/v1/completions", {**COMPLETION, "ignore_eos": True})
                 self.assertEqual(status, 200, body)
                 self.assertEqual(body["usage"]["completion_tokens"], 12, body)
+                self.check_cache(servers)
             finally:
                 process.send_signal(signal.SIGTERM)
                 self.assertEqual(process.wait(30), 0)
                 log.close()
+
+    def check_cache(self, servers):
+        """What skips the worker's cache neither finds anything in it nor leaves anything there."""
+        self.wait_for_lookups(servers, 1)
+        cached = []
+        for cache in (False, False, True, True, False):
+            ask = {"prompt": "a prompt of its own, " * 4, "max_tokens": 1, "cache_prompt": cache}
+            status, body = servers.post("/v1/completions", ask)
+            self.assertEqual(status, 200, body)
+            cached.append(body["usage"]["prompt_tokens_details"]["cached_tokens"])
+        self.assertEqual([tokens > 0 for tokens in cached], [False, False, False, True, False])
+        self.wait_for_lookups(servers, 3)
+
+    def wait_for_lookups(self, servers, due):
+        """The front asks its worker for them now and then."""
+        end = time.monotonic() + 20
+        found = -1
+        while found < due and time.monotonic() < end:
+            time.sleep(0.05)
+            lines = servers.ask("GET", "/metrics")[1].decode().splitlines()
+            found = sum(float(line.split()[-1]) for line in lines if line.startswith("ete_worker_prefix_lookups_total"))
+        self.assertEqual(found, due)
 
     def test_addresses_that_it_must_not_have(self):
         for arguments, part in (
