@@ -15,6 +15,7 @@ import tempfile
 import threading
 import time
 import unittest
+import urllib.parse
 
 from http_case import CHAT, COMPLETION, FRONT, TOY_WORKER, HttpTest
 from http_servers import Servers, free_port
@@ -423,6 +424,26 @@ class Templates(unittest.TestCase):
             servers.close()
 
 
+class ModelNames(unittest.TestCase):
+    def test_names_with_spaces_and_odd_characters(self):
+        for name in ("Llama 3.2 1B Instruct", 'meta/ll\u00e4ma "Q4_1" (v1.0)? 100%\\', "a+b%20c", "\u6a21\u578b"):
+            servers = Servers(FRONT, TOY_WORKER, name=name)
+            try:
+                self.assertEqual([model["id"] for model in servers.get("/v1/models")[1]["data"]], [name])
+                status, model = servers.get("/v1/models/" + urllib.parse.quote(name, safe=""))
+                self.assertEqual((status, model["id"]), (200, name))
+                for path, body in (("/v1/chat/completions", CHAT), ("/v1/completions", COMPLETION)):
+                    status, reply = servers.post(path, {**body, "model": name})
+                    self.assertEqual((status, reply["model"]), (200, name))
+                self.assertEqual(servers.post("/v1/completions", {**COMPLETION, "model": name + " "})[0], 404)
+                status, metrics, _ = servers.ask("GET", "/metrics")
+                self.assertEqual(status, 200)
+                for line in metrics.decode().splitlines():
+                    self.assertRegex(line, r'^(#.*|[a-z_]+(\{[a-z_]+="[^"]*"(,[a-z_]+="[^"]*")*\})? \S+)$')
+            finally:
+                servers.close()
+
+
 class Serve(unittest.TestCase):
     def test_ete_serve_http(self):
         with tempfile.TemporaryDirectory(dir="/tmp") as directory:
@@ -444,10 +465,33 @@ class Serve(unittest.TestCase):
                 status, body = servers.post("/v1/completions", {**COMPLETION, "ignore_eos": True})
                 self.assertEqual(status, 200, body)
                 self.assertEqual(body["usage"]["completion_tokens"], 12, body)
+                self.check_cache(servers)
             finally:
                 process.send_signal(signal.SIGTERM)
                 self.assertEqual(process.wait(30), 0)
                 log.close()
+
+    def check_cache(self, servers):
+        """What skips the worker's cache neither finds anything in it nor leaves anything there."""
+        self.wait_for_lookups(servers, 1)
+        cached = []
+        for cache in (False, False, True, True, False):
+            ask = {"prompt": "a prompt of its own, " * 4, "max_tokens": 1, "cache_prompt": cache}
+            status, body = servers.post("/v1/completions", ask)
+            self.assertEqual(status, 200, body)
+            cached.append(body["usage"]["prompt_tokens_details"]["cached_tokens"])
+        self.assertEqual([tokens > 0 for tokens in cached], [False, False, False, True, False])
+        self.wait_for_lookups(servers, 3)
+
+    def wait_for_lookups(self, servers, due):
+        """The front asks its worker for them now and then."""
+        end = time.monotonic() + 20
+        found = -1
+        while found < due and time.monotonic() < end:
+            time.sleep(0.05)
+            lines = servers.ask("GET", "/metrics")[1].decode().splitlines()
+            found = sum(float(line.split()[-1]) for line in lines if line.startswith("ete_worker_prefix_lookups_total"))
+        self.assertEqual(found, due)
 
     def test_addresses_that_it_must_not_have(self):
         for arguments, part in (
