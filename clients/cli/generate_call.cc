@@ -101,10 +101,8 @@ grpc::Status read_stream(v1::Generation::Stub& stub, CallWatcher& watcher, const
   v1::GenerateReply reply;
   try {
     while (reader->Read(&reply)) {
-      if (reply.has_prompt()) {
-        generated.prompt = reply.prompt();
-        if (events.on_prompt) events.on_prompt(generated.prompt);
-      }
+      if (reply.has_prompt()) generated.prompt = reply.prompt();
+      if (reply.has_progress()) events.on_progress(reply.progress());
       if (reply.has_finish()) generated.finish = reply.finish();
       if (!reply.has_piece()) continue;
       generated.text += reply.piece().text();

@@ -71,7 +71,7 @@ struct Generated {
 };
 
 struct StreamEvents {
-  std::function<void(const v1::PromptInfo& prompt)> on_prompt;  // once, before anything is computed
+  std::function<void(const v1::PromptProgress& progress)> on_progress;  // before any text
   std::function<void(const std::string& text)> on_text;  // as it comes; whatever it throws is passed on
 };
 

@@ -47,8 +47,6 @@ LocalServers::~LocalServers() { stop_all({&front_, &worker_}, kStopGrace); }
 
 std::string LocalServers::address() const { return socket_in(directory_, "front"); }
 
-std::string LocalServers::worker_address() const { return socket_in(directory_, "worker"); }
-
 std::optional<Error> LocalServers::failure() {
   if (const auto status = worker_.poll()) {
     return last_words("ete-worker", log_in(directory_, "worker"), *status);

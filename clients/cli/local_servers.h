@@ -29,7 +29,6 @@ class LocalServers {
   // invalid_argument when the process ended over its flags.
   std::optional<Error> failure();
   std::string address() const;  // the front's
-  std::string worker_address() const;
 
  private:
   PrivateDirectory directory_;

@@ -12,7 +12,7 @@
 #include "clients/cli/generate_call.h"
 #include "clients/cli/local_servers.h"
 #include "clients/cli/output.h"
-#include "clients/cli/prefill_progress.h"
+#include "clients/cli/prompt_bar.h"
 #include "clients/cli/run_options.h"
 #include "clients/cli/server_client.h"
 #include "clients/cli/session_file.h"
@@ -124,13 +124,13 @@ int run(const CLI::App& command, const RunOptions& options) {
     if (signal != 0) return kSignalExitBase + signal;
   }
   const auto stub = v1::Generation::NewStub(connect(front_of(servers.get(), options)));
-  PrefillProgress progress(servers ? servers->worker_address() : "");
+  PromptBar bar(request);
   CallWatcher watcher(signal_fd, servers.get());
   const auto write = [&](const std::string& text) { print(text, watcher.cancelled_fd()); };
   StreamEvents events;
-  events.on_prompt = [&](const v1::PromptInfo& prompt) { progress.begin(prompt.prompt_ids_size()); };
+  events.on_progress = [&](const v1::PromptProgress& progress) { bar.draw(progress); };
   events.on_text = [&](const std::string& text) {
-    progress.end();
+    bar.clear();
     if (!options.json) write(text);
   };
   Generated generated;
@@ -143,7 +143,7 @@ int run(const CLI::App& command, const RunOptions& options) {
     if (keep) continue_session(*stub, watcher, options.session, request);
     if (options.chat) set_user_turn(*stub, watcher, request, servers.get());
     status = read_stream(*stub, watcher, request, events, generated);
-    progress.end();
+    bar.clear();
     if (status.ok() && keep) keep_session(*stub, watcher, options.session, request, generated);
     if (status.ok())
       write(options.json ? to_text(document(generated, plan_of(*stub, watcher))) + "\n" : "\n");

@@ -134,11 +134,21 @@ struct StepResult {
   StepTimings timings;
 };
 
+// How far an Open or a Step of several committed ids is.
+struct StepProgress {
+  int64_t done = 0;           // of its positions: computed, or found in the prefix cache
+  int64_t total = 0;          // its positions
+  int64_t reused_tokens = 0;  // of those that are done: came from the prefix cache
+};
+
 // Called on the engine thread: must only hand over and return. An error that passes with time is an
-// Overloaded (overloaded.h). After on_error or on_closed nothing more comes.
+// Overloaded (overloaded.h). After on_error nothing more comes.
 class SessionListener {
  public:
   virtual ~SessionListener() = default;
+  // When the first pass with rows of a prompt begins, and after each that left some due. `done` rises, and is
+  // below `total`. A session that gave its memory up is silent until it has more again than it had.
+  virtual void on_progress(const StepProgress& /*progress*/) {}
   virtual void on_result(StepResult result) = 0;
   virtual void on_error(const Error& error) = 0;
 };

@@ -151,6 +151,8 @@ void EngineImpl::begin_work(EngineSession& session, Clock::time_point submitted,
   session.ids.insert(session.ids.end(), ids.begin(), ids.end());
   session.decode_count = 0;
   session.draft_count = 0;
+  session.work_from = session.length;
+  session.told_done = -1;
   const auto count = static_cast<int64_t>(ids.size());
   const int64_t wanted = rows == WantedRows::none ? 0 : rows == WantedRows::all ? count : last_rows;
   session.wanted_from = session.end() - wanted;

@@ -182,6 +182,7 @@ class EngineImpl final : public Engine, private PassHooks {
   void fail_pass(const Error& failed);
   std::optional<Error> row_error(const EngineSession& session, int64_t from, int64_t end) const;
   void deliver(EngineSession& session);
+  void tell_progress(EngineSession& session);
   void watch_slots();
   bool watches_link() const;
   void begin_watching_link();

@@ -40,6 +40,7 @@ bool EngineImpl::run_pass(std::vector<PassShare> shares, double decided_ms, bool
     if (!std::exchange(session.started, true)) {
       session.result.timings.queued_ms =
           std::chrono::duration<double, std::milli>(start - session.submitted).count();
+      tell_progress(session);
     }
   }
   update_status();  // of what was reserved
@@ -170,7 +171,11 @@ void EngineImpl::finish_pass(const std::vector<PassShare>& shares, double start_
     timings.compute_ms += end_ms - start_ms;
     timings.passes += 1;
     timings.rows += rows;
-    if (session->length == session->end()) deliver(*session);
+    if (session->length == session->end()) {
+      deliver(*session);
+    } else {
+      tell_progress(*session);
+    }
     cache_after_pass(*session, share.prefill_rows > 0);
   }
 }
@@ -192,6 +197,16 @@ void EngineImpl::deliver(EngineSession& session) {
   session.kept.publish();
   session.result.length = session.length;
   session.listener->on_result(std::move(session.result));
+}
+
+// Of work that is still under way. Only rows of prompts take long enough to be told of.
+void EngineImpl::tell_progress(EngineSession& session) {
+  const int64_t total = session.end() - session.work_from;
+  const int64_t done = std::max<int64_t>(0, session.length - session.work_from);
+  if (done >= total - session.decode_count || done <= session.told_done) return;
+  session.told_done = done;
+  session.listener->on_progress(
+      {.done = done, .total = total, .reused_tokens = session.result.reused_tokens});
 }
 
 // From here on the slots count as full when the copies that are under way now are done. A pass that copied

@@ -95,6 +95,8 @@ struct EngineSession {
   int64_t decode_count = 0;
   int64_t draft_count = 0;  // of decode_count, the last ones
   int64_t wanted_from = 0;
+  int64_t work_from = 0;   // its first position
+  int64_t told_done = -1;  // of its positions, as the listener knows; -1: it knows nothing
   LogitsWanted wanted;
   StepResult result;
   Clock::time_point submitted;

@@ -61,6 +61,10 @@ void GenerateCall::OnDone() {
 }
 
 void GenerateCall::deliver(v1::GenerateReply reply) {
+  if (reply.has_progress() && !waiting_.empty() && waiting_.back().has_progress()) {
+    waiting_.back() = std::move(reply);
+    return;
+  }
   waiting_tokens_ += reply.piece().ids_size();
   waiting_bytes_ += reply.ByteSizeLong();
   if (reply.has_piece() && !waiting_.empty() && waiting_.back().has_piece()) {

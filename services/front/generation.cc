@@ -83,6 +83,8 @@ void Generation::open() {
   opened_ = true;
   row_due_ = false;
   drafts_.clear();
+  told_processed_ = -1;
+  prefill_began_.reset();
   if (scorer_) score_from_the_start();
   v1::SessionRequest message;
   v1::Open* open = message.mutable_open();
@@ -90,6 +92,7 @@ void Generation::open() {
   open->set_cache_salt(request_.cache_salt);
   open->set_skip_prefix_cache(request_.skip_prefix_cache);
   open->set_priority(request_.priority);
+  open->set_progress(request_.prompt_progress && generated_ == 0);
   if (!scorer_) {
     open->mutable_prompt_ids()->Add(ids_.begin(), ids_.end());
     fill_wanted(open->mutable_wanted());
@@ -108,9 +111,27 @@ void Generation::tell_prompt() {
   sink_.on_reply(std::move(reply));
 }
 
+// Of a text that has begun nobody is told where its prompt is, also when another session computes it again.
+void Generation::tell_progress(int64_t processed, int64_t reused) {
+  if (!request_.prompt_progress || generated_ > 0 || processed <= told_processed_) return;
+  told_processed_ = processed;
+  const auto now = Clock::now();
+  const auto total = static_cast<int64_t>(request_.prompt_ids.size());
+  if (!prefill_began_ && processed < total) prefill_began_ = now;
+  v1::GenerateReply reply;
+  v1::PromptProgress* progress = reply.mutable_progress();
+  progress->set_processed_tokens(processed);
+  progress->set_prompt_tokens(total);
+  progress->set_reused_tokens(reused);
+  progress->set_prefill_ms(prefill_began_ ? milliseconds(now - *prefill_began_)
+                                          : std::max(0.0, milliseconds(now - started_) - queued_ms_));
+  sink_.on_reply(std::move(reply));
+}
+
 void Generation::score_next() {
   v1::SessionRequest message;
   *message.mutable_step() = scorer_->next();
+  message.mutable_step()->set_progress(request_.prompt_progress);
   session_->send(std::move(message));
 }
 
@@ -128,7 +149,9 @@ bool Generation::ends_with_the_prompt() {
 
 void Generation::handle_score(const v1::StepResult& result) {
   if (scorer_->scores().empty()) queued_ms_ = result.timings().queued_ms();
-  if (!scorer_->take(result)) return score_next();
+  const bool all = scorer_->take(result);
+  tell_progress(scorer_->position(), 0);
+  if (!all) return score_next();
   tell_prompt();
   scorer_.reset();
   if (!ends_with_the_prompt()) handle_row(result.rows(result.rows_size() - 1).full_row());
@@ -181,6 +204,9 @@ void Generation::handle(const v1::SessionReply& reply) {
       return;
     case v1::SessionReply::kStepResult:
       return handle_step(reply.step_result());
+    case v1::SessionReply::kProgress:
+      return tell_progress((scorer_ ? scorer_->position() : 0) + reply.progress().done(),
+                           reply.progress().reused_tokens());
     case v1::SessionReply::kFullRow:
       if (!std::exchange(row_due_, false)) {
         throw FrontError(FrontErrorCode::internal, "the worker sent a row that was not asked for");
@@ -199,6 +225,7 @@ void Generation::handle_step(const v1::StepResult& result) {
   if (generated_ == 0) {
     queued_ms_ = result.timings().queued_ms();
     reused_ = result.reused_tokens();
+    tell_progress(prompt, reused_);
   }
   if (ends_with_the_prompt()) return;
   const auto drafts = static_cast<int64_t>(drafts_.size());

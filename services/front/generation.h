@@ -37,6 +37,7 @@ struct GenerationRequest {
   OutputRules rules;
   bool prompt_logprobs = false;         // of the prompt's ids too, with as many best ones beside each
   std::optional<int32_t> draft_tokens;  // ids to guess a step; absent: as many as pay
+  bool prompt_progress = false;         // tell how much of the prompt is processed
 };
 
 // One request from prompt to last token: a state machine that is told of events and never waits. The text
@@ -48,7 +49,8 @@ class Generation {
   class Sink {
    public:
     virtual ~Sink() = default;
-    // PromptInfo, then Pieces (one a token), then Finish unless the request fails.
+    // PromptInfo, then Pieces (one a token), then Finish unless the request fails. Before the first Piece
+    // PromptProgress, where it was asked for.
     virtual void on_reply(v1::GenerateReply reply) = 0;
     // False: the reader is behind. No further token is begun until resume().
     virtual bool wants_more() = 0;
@@ -85,6 +87,8 @@ class Generation {
   void attempt(Work work);
   void handle(const v1::SessionReply& reply);
   void tell_prompt();
+  // Of the prompt.
+  void tell_progress(int64_t processed, int64_t reused);
   void score_from_the_start();
   void score_next();
   void handle_score(const v1::StepResult& result);
@@ -138,6 +142,8 @@ class Generation {
   int64_t drafted_ = 0;
   int64_t accepted_drafts_ = 0;
   double queued_ms_ = 0;
+  int64_t told_processed_ = -1;                     // of the prompt; by the session of now
+  std::optional<Clock::time_point> prefill_began_;  // likewise; absent: the worker tells nothing of it
   Clock::time_point started_, first_token_, last_token_;
   Clock::time_point stepped_;
   double step_ms_ = 0;  // from the last step to its answer

@@ -25,6 +25,8 @@ class PromptScorer {
   // The answer to next(). True: the prompt's last row was among its rows. FrontError(internal) when it
   // contradicts the step.
   bool take(const v1::StepResult& result);
+  // Of the step under way, in the prompt.
+  int64_t position() const { return static_cast<int64_t>(position_); }
   // Of the prompt's ids but the first.
   const std::vector<v1::TokenLogprobs>& scores() const { return scores_; }
 
@@ -37,7 +39,7 @@ class PromptScorer {
 
   const std::span<const int32_t> prompt_;
   const int32_t top_;
-  size_t position_ = 0;  // of the step under way
+  size_t position_ = 0;
   std::vector<v1::TokenLogprobs> scores_;
 };
 

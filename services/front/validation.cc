@@ -334,6 +334,7 @@ GenerationRequest validate(const v1::GenerateRequest& request, const ServedModel
              "a number in [0, " + std::to_string(kMostDrafts) + "]");
     }
   }
+  out.prompt_progress = request.prompt_progress();
   switch (request.prompt_case()) {
     case v1::GenerateRequest::PROMPT_NOT_SET:
       refuse("prompt", "nothing", "text or tokens");

@@ -31,8 +31,9 @@ size_t bytes_of(const StepResult& result) {
 }
 size_t bytes_of(const FullRow& row) { return row.logits.size() * sizeof(float); }
 size_t bytes_of(const v1::Opened&) { return 0; }
+size_t bytes_of(const StepProgress&) { return 0; }
 
-size_t bytes_of(const std::variant<v1::Opened, StepResult, FullRow>& reply) {
+size_t bytes_of(const std::variant<v1::Opened, StepResult, FullRow, StepProgress>& reply) {
   return std::visit([](const auto& one) { return bytes_of(one); }, reply);
 }
 
@@ -103,6 +104,19 @@ void SessionStream::OnCancel() { end(grpc::Status::CANCELLED); }
 
 void SessionStream::OnDone() { host_.registry.leave(this); }
 
+// One that is still waiting gives way: a client that reads slowly is told less often, and holds up nothing.
+void SessionStream::on_progress(const StepProgress& progress) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (ended_ || !wants_progress_) return;
+    if (opened_) replies_.emplace_back(*std::exchange(opened_, std::nullopt));
+    const bool waited = progress_.has_value();
+    progress_ = progress;
+    if (writing_ || waited) return;  // whoever goes on takes this
+  }
+  host_.handover.post([self = shared_from_this()] { self->advance(); });
+}
+
 void SessionStream::on_result(StepResult result) { reply(std::move(result)); }
 
 void SessionStream::on_error(const Error& error) {
@@ -153,6 +167,7 @@ grpc::Status SessionStream::handle_open(const v1::Open& open) {
     request_id_ = request.request_id;
     stage_ = Stage::opening;
     outstanding_ = has_prompt;
+    wants_progress_ = open.progress();
   }
   service::log_event(spdlog::level::info, "session opened",
                      {{"request_id", request.request_id},
@@ -172,8 +187,8 @@ grpc::Status SessionStream::handle_open(const v1::Open& open) {
   const std::lock_guard lock(mutex_);
   session_ = session;
   stage_ = Stage::open;
-  // The prompt's result shows that the session was admitted. The engine may already have given it.
-  if (has_prompt && replies_.empty()) {
+  // What the engine says of the prompt shows that the session was admitted. It may have done so already.
+  if (has_prompt && replies_.empty() && !progress_) {
     opened_ = std::move(opened);
   } else {
     replies_.emplace_front(std::move(opened));
@@ -188,6 +203,7 @@ grpc::Status SessionStream::handle_step(const v1::Step& step) {
   {
     const std::lock_guard lock(mutex_);
     stepped_ = true;
+    wants_progress_ = step.progress();
   }
   host_.engine.step(session, std::move(request));
   return grpc::Status::OK;
@@ -229,6 +245,7 @@ void SessionStream::reply(Reply reply) {
     outstanding_ = false;
     if (opened_) replies_.emplace_back(*std::exchange(opened_, std::nullopt));
     replies_.push_back(std::move(reply));
+    progress_.reset();
     if (writing_) return;  // its OnWriteDone goes on with this
   }
   host_.handover.post([self = shared_from_this()] { self->advance(); });
@@ -277,9 +294,16 @@ void SessionStream::read_next(const std::lock_guard<std::mutex>&) {
   if (!reading_paused_) StartRead(&read_buffer_);
 }
 
+std::optional<SessionStream::Reply> SessionStream::take_reply(const std::lock_guard<std::mutex>&) {
+  if (replies_.empty()) return std::exchange(progress_, std::nullopt);
+  Reply reply = std::move(replies_.front());
+  replies_.pop_front();
+  return reply;
+}
+
 void SessionStream::advance() {
   close_in_engine();
-  Reply next;
+  std::optional<Reply> next;
   {
     const std::lock_guard lock(mutex_);
     if (writing_ || cancelling_ || finished_ || stage_ == Stage::opening) return;
@@ -292,15 +316,14 @@ void SessionStream::advance() {
       Finish(*ended_);
       return;
     }
-    if (replies_.empty()) return;
+    next = take_reply(lock);
+    if (!next) return;
     writing_ = true;
-    next = std::move(replies_.front());
-    replies_.pop_front();
-    writing_bytes_ = bytes_of(next);
+    writing_bytes_ = bytes_of(*next);
     if (reading_paused_) read_next(lock);
   }
   // Nobody else writes or finishes while writing_ is set.
-  if (const grpc::Status encoded = encode(next); encoded.ok()) {
+  if (const grpc::Status encoded = encode(*next); encoded.ok()) {
     StartWrite(&write_buffer_);
   } else {
     mark_ended({grpc::StatusCode::INTERNAL, "the reply cannot be encoded: " + encoded.error_message()},
@@ -315,6 +338,8 @@ grpc::Status SessionStream::encode(const Reply& reply) try {
     *message.mutable_opened() = *opened;
   } else if (const auto* result = std::get_if<StepResult>(&reply)) {
     message = to_reply(*result);
+  } else if (const auto* progress = std::get_if<StepProgress>(&reply)) {
+    message = to_reply(*progress);
   } else {
     message = to_reply(std::get<FullRow>(reply));
   }

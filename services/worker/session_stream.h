@@ -61,11 +61,12 @@ class SessionStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
   void OnDone() override;
 
   // The engine thread: these only hand over.
+  void on_progress(const StepProgress& progress) override;
   void on_result(StepResult result) override;
   void on_error(const Error& error) override;
 
  private:
-  using Reply = std::variant<v1::Opened, StepResult, FullRow>;
+  using Reply = std::variant<v1::Opened, StepResult, FullRow, StepProgress>;
   enum class Stage { waiting_for_open, opening, open };
 
   grpc::Status handle(const v1::SessionRequest& request);
@@ -78,6 +79,8 @@ class SessionStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
   void reply(Reply reply);
   // False when it had already ended; what was to be sent before is then still dropped unless `send_queued`.
   bool mark_ended(const grpc::Status& status, bool send_queued);
+  // The next reply to be written; nullopt: none waits.
+  std::optional<Reply> take_reply(const std::lock_guard<std::mutex>& lock);
   // Does what there is to do: closes, writes, reads, finishes.
   void advance();
   void close_in_engine();
@@ -101,6 +104,8 @@ class SessionStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
   bool stepped_ = false;              // the last request that the engine took was a Step
   std::optional<v1::Opened> opened_;  // goes out before the next reply
   std::deque<Reply> replies_;
+  bool wants_progress_ = false;           // of the Open or Step under way
+  std::optional<StepProgress> progress_;  // the newest, which nobody has been told yet
   bool writing_ = false;
   size_t writing_bytes_ = 0;  // about
   bool reading_paused_ = false;

@@ -208,4 +208,12 @@ v1::SessionReply to_reply(const FullRow& row) {
   return reply;
 }
 
+v1::SessionReply to_reply(const StepProgress& progress) {
+  v1::SessionReply reply;
+  reply.mutable_progress()->set_done(progress.done);
+  reply.mutable_progress()->set_total(progress.total);
+  reply.mutable_progress()->set_reused_tokens(progress.reused_tokens);
+  return reply;
+}
+
 }  // namespace ete::worker

@@ -34,5 +34,6 @@ struct FullRow {
 
 v1::SessionReply to_reply(const StepResult& result);
 v1::SessionReply to_reply(const FullRow& row);
+v1::SessionReply to_reply(const StepProgress& progress);
 
 }  // namespace ete::worker

@@ -40,6 +40,7 @@ class ToyWorker::Service : public v1::Engine::Service {
         stream->Write(opened);
         if (request.open().prompt_ids().empty()) continue;
         prompt = {request.open().prompt_ids().begin(), request.open().prompt_ids().end()};
+        if (request.open().progress()) tell_progress(std::ssize(prompt), *stream);
       }
       if (options_.pace && !request.has_fetch_row()) {
         options_.pace(prompt, replies++);
@@ -88,6 +89,16 @@ class ToyWorker::Service : public v1::Engine::Service {
     reply->set_state(loading_ ? v1::GetStatusReply::LOADING : v1::GetStatusReply::SERVING);
     reply->set_worker_id(options_.worker_id);
     return grpc::Status::OK;
+  }
+
+  // At the beginning and in the middle.
+  void tell_progress(int64_t total, grpc::ServerReaderWriter<v1::SessionReply, v1::SessionRequest>& stream) {
+    v1::SessionReply reply;
+    reply.mutable_progress()->set_total(total);
+    stream.Write(reply);
+    std::this_thread::sleep_for(options_.step_time);
+    reply.mutable_progress()->set_done(total / 2);
+    stream.Write(reply);
   }
 
   const Options options_;

@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -240,6 +241,22 @@ class Terminal(ChatTest):
         self.assertRegex(shown, r"\[12 tokens, [\d.]+ tokens/s; prompt")
         self.type("\x04")
         self.assertEqual(self.wait(), 0)
+
+    def test_how_much_of_a_long_prompt_is_processed(self):
+        text = "hello " * 40 + "end"
+        reply = re.escape(self.reply_to([turn("user", text)]))
+        told = r"(\x1b\[K\[[#.]{30}\] (?:0|49|50)% of a prompt of \d+ tokens){2}\x1b\[K"
+        self.start()
+        self.type(text + "\r")
+        self.assertRegex(self.read_prompt(), told + reply)
+        controller, terminal = pty.openpty()
+        run = [ETE, "run", "--address", self.address, *SEEDED, "--chat", text]
+        result = subprocess.run(run, stdout=subprocess.PIPE, stderr=terminal, timeout=TIMEOUT)
+        os.close(terminal)
+        self.assertEqual(result.returncode, 0)
+        self.assertRegex(result.stdout.decode(), f"^{reply}\n$")
+        self.assertRegex(os.read(controller, 4096).decode().replace("\r", ""), f"^{told}$")
+        os.close(controller)
 
     def test_ctrl_c_stops_the_reply_only(self):
         self.start("--address", self.address, "--temperature", "1", "--seed", "7", "--max-tokens", "4000")

@@ -1,5 +1,5 @@
-"""What replies have to be, and how they are read back, over real processes: schemas, grammars, tools, thoughts and
-/v1/responses. Standard library only.
+"""What replies have to be, and how they are read back, over real processes: schemas, grammars, tools, thoughts,
+/v1/responses, and what is told of the prompt before. Standard library only.
 
 Arguments: the paths of ete-front and toy_worker.
 """
@@ -369,6 +369,39 @@ class Thoughts(unittest.TestCase):
         message = self.replies("{{ messages[0].content }}", 'root ::= "<think>a</think>b"')
         self.assertEqual(message["content"], "<think>a</think>b")
         self.assertNotIn("reasoning_content", message)
+
+
+class Progress(HttpTest):
+    def told(self, path, body, **more):
+        events = self.servers.events(path, {**body, **more})
+        said = [event["choices"][0].get("text") or event["choices"][0].get("delta", {}).get("content") for event in events]
+        first = next(i for i, text in enumerate(said) if text)
+        self.assertEqual([event for event in events[first:] if "prompt_progress" in event], [], "it came after text")
+        return [event["prompt_progress"] for event in events if "prompt_progress" in event], events
+
+    def test_of_streams_that_ask(self):
+        for path, body, total in (("/v1/completions", COMPLETION, 6), ("/v1/chat/completions", CHAT, 22)):
+            plain, without = self.told(path, body)
+            self.assertEqual(plain, [])
+            told, events = self.told(path, body, return_progress=True)
+            self.assertEqual([(one["total"], one["cache"], one["processed"]) for one in told],
+                             [(total, 0, done) for done in (0, total // 2, total)])  # fmt: skip
+            times = [one["time_ms"] for one in told]
+            self.assertTrue(0 == times[0] < times[1] <= times[2], times)
+            # Besides, the stream is the same.
+            rest = [event["choices"] for event in events if "prompt_progress" not in event]
+            self.assertEqual(rest, [event["choices"] for event in without])
+            self.assertEqual(self.post(path, **body, return_progress=True)["choices"], self.post(path, **body)["choices"])
+
+    def test_of_each_prompt_once(self):
+        body = {**COMPLETION, "prompt": ["hello", "hi"], "n": 2, "return_progress": True}
+        events = self.servers.events("/v1/completions", body)
+        indices = [event["choices"][0]["index"] for event in events if "prompt_progress" in event]
+        self.assertEqual(sorted(indices), [0, 0, 0, 2, 2, 2])
+
+    def test_refusals(self):
+        self.refused("/v1/completions", 400, "return_progress", **COMPLETION, return_progress="yes")
+        self.refused("/v1/responses", 400, "return_progress", input="hello", return_progress=True)
 
 
 if __name__ == "__main__":

@@ -291,6 +291,53 @@ class Browser(PageTest):
         self.get("#new").click()
         self.assertEqual((self.replies(), self.kept()), ([], []))
 
+    def test_how_much_of_a_long_prompt_is_read(self):
+        self.settle(max_tokens="1")
+        self.script("""window.seen = [];
+            new MutationObserver(() => {
+              const line = document.querySelector('.reading');
+              if (line) window.seen.push(line.textContent);
+            }).observe(document.querySelector('#log'), {childList: true, subtree: true})""")
+        self.script("document.getElementById('prompt').value = arguments[0]", "word " * 300)
+        self.say("")
+        self.until(lambda: self.replies() and self.idle())
+        self.assertIn("Reading the prompt: 0 %", self.script("return window.seen"))
+        self.assertEqual(self.all(".reading"), [])
+        self.get("#new").click()
+        self.script("window.seen = []")
+        self.say("hello")
+        self.until(lambda: self.replies() and self.idle())
+        self.assertEqual(self.script("return window.seen"), [], "of a prompt that takes no time")
+
+    def test_the_line_about_a_long_prompt(self):
+        self.script("""const real = window.fetch;
+            window.fetch = (where, what) => String(where).endsWith('completions')
+              ? Promise.resolve(new Response(new ReadableStream({start(stream) { window.stream = stream; }}).pipeThrough(new TextEncoderStream())))
+              : real(where, what);
+            window.tell = (event) => window.stream.enqueue(`data: ${JSON.stringify(event)}\\n\\n`);""")
+        self.say("hello")
+        height = lambda: self.get("#log > .assistant").size["height"]  # noqa: E731
+        before = height()
+
+        def tell(processed, ms):
+            self.script("window.tell({prompt_progress: arguments[0], choices: [{delta: {}}]})",
+                        {"total": 10000, "cache": 1000, "processed": processed, "time_ms": ms})  # fmt: skip
+
+        for processed, ms, text in ((1000, 0, "Reading the prompt: 10 %"), (4000, 6000, "Reading the prompt: 40 %, about 12 s left"),
+                                    (4001, 600000, "Reading the prompt: 40 %, about 20 min left")):  # fmt: skip
+            tell(processed, ms)
+            self.until(lambda: [one.text for one in self.all(".reading")] == [text], text)  # noqa: B023
+            line = self.get(".reading")
+            told = [line.get_attribute(name) for name in ("role", "aria-valuenow", "aria-valuetext")]
+            self.assertEqual(told, ["progressbar", str(processed // 100), text])
+            self.assertEqual(height(), before)
+        self.picture("reading")
+        self.script("window.tell({choices: [{delta: {content: 'Hello'}}]})")
+        self.until(lambda: self.replies() == ["Hello"])
+        self.assertEqual(self.all(".reading"), [])
+        self.assertEqual(height(), before)
+        self.get("#stop").click()
+
     def test_stop_by_button_and_by_key(self):
         self.settle(max_tokens="900", temperature="1")
         for stop in (lambda: self.get("#stop").click(), lambda: self.keys(Keys.ESCAPE)):
@@ -315,7 +362,7 @@ class Browser(PageTest):
         body = json.loads(sent["body"])
         self.assertEqual(body.pop("messages"), [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hello"}])
         self.assertEqual(body, {"temperature": 0.5, "top_p": 0.9, "max_tokens": 7, "seed": 3, "stream": True,
-                                "stream_options": {"include_usage": True}})  # fmt: skip
+                                "stream_options": {"include_usage": True}, "return_progress": True})  # fmt: skip
         self.assertRegex(self.get("#log > .assistant .note").text, r"^[1-7] tokens")
         self.assertNotIn("secret", self.script("return JSON.stringify(localStorage)"))
         first = self.replies()

@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import pty
+import re
 import signal
 import socket
 import struct
@@ -324,8 +325,8 @@ class Text(RunTest):
     def test_progress_on_a_terminal(self):
         controller, terminal = pty.openpty()
         result = subprocess.run(
-            [ETE, "run", *SLOW[:-1], "1", "hello"], stdout=subprocess.PIPE, stderr=terminal, env=self.env,
-            timeout=TIMEOUT,
+            [ETE, "run", *SLOW[:-1], "1", "--chunk", "64", "hello " * 50], stdout=subprocess.PIPE, stderr=terminal,
+            env=self.env, timeout=TIMEOUT,
         )  # fmt: skip
         os.close(terminal)
         drawn = b""
@@ -335,6 +336,9 @@ class Text(RunTest):
         os.close(controller)
         self.assertEqual(result.returncode, 0)
         self.assertRegex(drawn, rb"\[#*\.*\] \d+%")
+        done = [int(percent) for percent in re.findall(rb"(\d+)% of a prompt of 30[01] tokens", drawn)]
+        self.assertGreater(len(set(done)), 3, drawn)
+        self.assertEqual(done, sorted(done))
         self.assertTrue(drawn.endswith(b"\r\x1b[K"), drawn[-80:])
 
     def test_default_model_answers(self):

@@ -164,6 +164,15 @@ void FakeEngine::hold(bool held) {
   wake_.notify_one();
 }
 
+void FakeEngine::tell_progress(const StepProgress& progress) {
+  std::vector<std::shared_ptr<SessionListener>> listeners;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [id, session] : sessions_) listeners.push_back(session.listener);
+  }
+  for (const auto& listener : listeners) listener->on_progress(progress);
+}
+
 void FakeEngine::refuse_opens(const Overloaded& error) {
   const std::lock_guard lock(mutex_);
   refusal_ = error;

@@ -53,6 +53,8 @@ class FakeEngine final : public Engine {
 
   // While held, prompts and steps wait; closing works.
   void hold(bool held);
+  // Every live session hears that.
+  void tell_progress(const StepProgress& progress);
   // Every later session is refused with this.
   void refuse_opens(const Overloaded& error);
   // Every later step ends its session with this.

@@ -1,10 +1,9 @@
 #include "clients/cli/chat/turn.h"
 
-#include <algorithm>
 #include <optional>
 
 #include "clients/cli/output.h"
-#include "clients/cli/prefill_progress.h"
+#include "clients/cli/prompt_bar.h"
 #include "engine/base/error.h"
 #include "engine/base/formatted.h"
 #include "services/front/tokenizer/utf8.h"
@@ -30,23 +29,17 @@ std::string reason_text(v1::FinishReason reason) {
 
 }  // namespace
 
-int64_t Replies::positions_to_compute(const v1::PromptInfo& prompt) const {
-  const auto& ids = prompt.prompt_ids();
-  const auto [end, ignored] = std::mismatch(ids.begin(), ids.end(), known_ids_.begin(), known_ids_.end());
-  return ids.end() - end;
-}
-
 Reply Replies::ask(const Conversation& conversation, const ChatSettings& settings) {
   v1::GenerateRequest request;
   *request.mutable_sampling() = settings.sampling;
   *request.mutable_stopping() = settings.stopping;
   CallWatcher watcher(host_.signal_fd, host_.servers);
   Reply reply;
-  PrefillProgress progress(host_.servers != nullptr ? host_.servers->worker_address() : "");
+  PromptBar bar(request);
   StreamEvents events;
-  events.on_prompt = [&](const v1::PromptInfo& prompt) { progress.begin(positions_to_compute(prompt)); };
+  events.on_progress = [&](const v1::PromptProgress& progress) { bar.draw(progress); };
   events.on_text = [&](const std::string& text) {
-    progress.end();
+    bar.clear();
     print(host_.to_terminal ? without_controls(text) : text, watcher.cancelled_fd());
   };
   std::optional<Error> failure;
@@ -54,15 +47,13 @@ Reply Replies::ask(const Conversation& conversation, const ChatSettings& setting
   try {
     set_chat_prompt(request, render_chat(host_.stub, watcher, conversation.messages(), host_.servers));
     status = read_stream(host_.stub, watcher, request, events, reply.generated);
-    progress.end();
+    bar.clear();
   } catch (const Error& error) {
     failure = error;
   }
   watcher.stop();
   reply.signal = watcher.signal();
   if (watcher.stdout_closed()) throw Error(ErrorCode::unavailable, "cannot write to stdout: Broken pipe");
-  known_ids_.assign(reply.generated.prompt.prompt_ids().begin(), reply.generated.prompt.prompt_ids().end());
-  known_ids_.insert(known_ids_.end(), reply.generated.ids.begin(), reply.generated.ids.end());
   const bool ended = (status.ok() && !failure) || reply.signal != 0;
   if (ended || !reply.generated.text.empty()) print("\n");
   if (reply.signal != 0) return reply;

@@ -2,7 +2,6 @@
 
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "clients/cli/chat/conversation.h"
 #include "clients/cli/chat/settings.h"
@@ -35,10 +34,7 @@ class Replies {
   Reply ask(const Conversation& conversation, const ChatSettings& settings);
 
  private:
-  int64_t positions_to_compute(const v1::PromptInfo& prompt) const;
-
   const ChatHost host_;
-  std::vector<int32_t> known_ids_;  // of the turn before, prompt and reply: cached, as a rule
 };
 
 // "[12 tokens, 25.1 tokens/s; prompt 40 tokens, 28 reused, 300 tokens/s]"

@@ -138,7 +138,10 @@ void CompletionCall::begin_choices() {
 
 void CompletionCall::start_choice(int i) {
   const auto& prompt = request_.prompts[static_cast<size_t>(i / request_.n)];
-  choices_[static_cast<size_t>(i)]->start(request_.choice(prompt, i % request_.n));
+  v1::GenerateRequest message = request_.choice(prompt, i % request_.n);
+  // The others find it computed.
+  if (i % request_.n != 0) message.clear_prompt_progress();
+  choices_[static_cast<size_t>(i)]->start(std::move(message));
 }
 
 // The prompt's other choices, once its first has something to say: then they find the prompt computed.
@@ -192,6 +195,8 @@ void CompletionCall::on_reply(int choice, const v1::GenerateReply& reply) {
       return on_prompt(choice, reply.prompt());
     case v1::GenerateReply::REPLY_NOT_SET:
       return;
+    case v1::GenerateReply::kProgress:
+      return on_progress(choice, reply.progress());
     case v1::GenerateReply::kPiece:
       return on_piece(choice, reply.piece());
     case v1::GenerateReply::kFinish:
@@ -224,6 +229,11 @@ void CompletionCall::on_prompt(int choice, const v1::PromptInfo& prompt) {
   } else {
     outcomes_[static_cast<size_t>(choice)].prompt = prompt;
   }
+}
+
+// A client that is behind is told less often.
+void CompletionCall::on_progress(int choice, const v1::PromptProgress& progress) {
+  if (exchange_->wants_more()) exchange_->write(reply_->progress(choice, progress));
 }
 
 void CompletionCall::on_piece(int choice, const v1::Piece& piece) {

@@ -66,6 +66,7 @@ class CompletionCall final : public HttpExchange::Events,
   void hold(size_t bytes, const char* instead);
   void on_reply(int choice, const v1::GenerateReply& reply);
   void on_prompt(int choice, const v1::PromptInfo& prompt);
+  void on_progress(int choice, const v1::PromptProgress& progress);
   void on_piece(int choice, const v1::Piece& piece);
   void on_finish(int choice, const v1::Finish& finish);
   void finish();

@@ -46,6 +46,14 @@ Json usage_json(const TokenUsage& usage) {
   return json;
 }
 
+// As llama.cpp's server names them.
+Json progress_json(const v1::PromptProgress& progress) {
+  return {{"total", progress.prompt_tokens()},
+          {"cache", progress.reused_tokens()},
+          {"processed", progress.processed_tokens()},
+          {"time_ms", progress.prefill_ms()}};
+}
+
 // What both kinds of completion have in common.
 class CompletionReply : public OpenAiReply {
  public:
@@ -56,6 +64,12 @@ class CompletionReply : public OpenAiReply {
         usage_so_far_(request.usage_so_far),
         id_(std::move(id)),
         created_(unix_time()) {}
+
+  std::string progress(int choice, const v1::PromptProgress& progress) override {
+    Json json = chunk_json(nothing(choice));
+    json["prompt_progress"] = progress_json(progress);
+    return event_of(json);
+  }
 
   std::string last(const TokenUsage& usage) override {
     std::string done = "data: [DONE]\n\n";
@@ -80,17 +94,20 @@ class CompletionReply : public OpenAiReply {
   virtual const char* stream_object() const = 0;
   virtual const char* whole_object() const = 0;
   virtual Json choice_json(int index, const ChoiceOutcome& outcome) = 0;
+  // A choice of an event that says nothing of it.
+  virtual Json nothing(int choice) = 0;
 
   Json head(const char* object) const {
     return {{"id", id_}, {"object", object}, {"created", created_}, {"model", model_->name}};
   }
-  std::string chunk(Json choice) {
+  std::string chunk(Json choice) { return event_of(chunk_json(std::move(choice))); }
+  Json chunk_json(Json choice) {
     Json json = head(stream_object());
     const int index = choice["index"];
     json["choices"] = Json::array({std::move(choice)});
     if (include_usage_) json["usage"] = nullptr;
     if (usage_so_far_) json["usage"] = usage_so_far_json(so_far_[index]);
-    return event_of(json);
+    return json;
   }
   const ServedModel& model() const { return *model_; }
   bool token_ids() const { return token_ids_; }
@@ -141,6 +158,11 @@ class TextReply final : public CompletionReply {
  protected:
   const char* stream_object() const override { return "text_completion"; }
   const char* whole_object() const override { return "text_completion"; }
+  Json nothing(int choice) override {
+    Json json = json_of(choice, "", {}, nullptr);
+    if (token_ids()) json["token_ids"] = Json::array();
+    return json;
+  }
   Json choice_json(int index, const ChoiceOutcome& outcome) override {
     Json choice = text_choice(index, outcome);
     if (token_ids())
@@ -265,6 +287,11 @@ class ChatReply final : public CompletionReply {
  protected:
   const char* stream_object() const override { return "chat.completion.chunk"; }
   const char* whole_object() const override { return "chat.completion"; }
+  Json nothing(int choice) override {
+    Json json = delta(choice, Json::object(), nullptr, nullptr);
+    json.update(nothing_beside());
+    return json;
+  }
   Json choice_json(int index, const ChoiceOutcome& outcome) override {
     ReplyParser parser(style_.think, style_.tools);
     ReplyParser::Part reply = parser.push(outcome.text);

@@ -41,6 +41,7 @@ class OpenAiReply {
  public:
   virtual ~OpenAiReply() = default;
   virtual std::string prompt(int /*choice*/, const v1::PromptInfo& /*prompt*/) { return ""; }
+  virtual std::string progress(int /*choice*/, const v1::PromptProgress& /*progress*/) { return ""; }
   virtual std::string begin(int choice) = 0;
   virtual std::string piece(int choice, const v1::Piece& piece) = 0;
   virtual std::string finish(int choice, const v1::Finish& finish) = 0;

@@ -132,6 +132,12 @@ void read_streaming(JsonFields& fields, OpenAiRequest& request) {
   values.refuse_others();
 }
 
+// Where nothing is streamed there is nothing to tell it in.
+void read_progress(JsonFields& fields, OpenAiRequest& request) {
+  const bool wanted = fields.boolean("return_progress").value_or(false);
+  if (wanted && request.stream) request.settings.set_prompt_progress(true);
+}
+
 }  // namespace
 
 void read_common(JsonFields& fields, OpenAiRequest& request) {
@@ -216,6 +222,7 @@ OpenAiRequest parse_completion(const std::string& body) {
   JsonFields fields(json);
   OpenAiRequest request;
   read_common(fields, request);
+  read_progress(fields, request);
   read_prompts(fields, request);
   v1::Stopping& stopping = *request.settings.mutable_stopping();
   stopping.set_max_tokens(
@@ -243,6 +250,7 @@ OpenAiRequest parse_chat_completion(const std::string& body) {
   OpenAiRequest request;
   request.names = {"messages", "max_completion_tokens", "top_logprobs"};
   read_common(fields, request);
+  read_progress(fields, request);
   request.chat = read_chat(fields);
   request.token_ids = fields.boolean("return_token_ids").value_or(false);
   std::optional<int64_t> most = fields.integer("max_completion_tokens", 0, kInt32Max);

@@ -35,13 +35,13 @@ async function* events(body) {
   }
 }
 
-// The parts of a reply: {text}, {reasoning}, {reason}, {usage}. Throws when the server refuses, when it fails on the
-// way, and when `signal` is aborted.
+// The parts of a reply: {progress}, {text}, {reasoning}, {reason}, {usage}. Throws when the server refuses, when it
+// fails on the way, and when `signal` is aborted.
 export async function* reply(request, signal) {
   const response = await fetch("/v1/chat/completions", {
     method: "POST",
     headers: { "Content-Type": "application/json", ...headers() },
-    body: JSON.stringify({ ...request, stream: true, stream_options: { include_usage: true } }),
+    body: JSON.stringify({ ...request, stream: true, stream_options: { include_usage: true }, return_progress: true }),
     signal,
   });
   if (!response.ok) throw await refusal(response);
@@ -49,6 +49,7 @@ export async function* reply(request, signal) {
     if (event === "[DONE]") return;
     const part = JSON.parse(event);
     if (part.error) throw new Error(part.error.message);
+    if (part.prompt_progress) yield { progress: part.prompt_progress };
     if (part.usage) yield { usage: part.usage };
     const choice = part.choices?.[0];
     if (choice?.delta?.reasoning_content) yield { reasoning: choice.delta.reasoning_content };

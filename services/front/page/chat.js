@@ -9,6 +9,18 @@ const NAMES = { user: "You", assistant: "Model" };
 const DRAW_EVERY_MS = 60;
 const REASONS = { length: "cut at the most tokens", content_filter: "filtered" };
 
+const LEAST_TO_READ = 128; // tokens; fewer are read before anybody has seen the line
+const LEAST_READING_MS = 1000; // what took less says little about the rest
+
+// "Reading the prompt: 40 %, about 12 s left", or nothing.
+function readingText({ total, cache, processed, time_ms: time }) {
+  if (total - cache < LEAST_TO_READ || processed >= total) return "";
+  const text = `Reading the prompt: ${Math.floor((100 * processed) / total)} %`;
+  const seconds = Math.ceil((time * (total - processed)) / (processed - cache) / 1000);
+  if (time < LEAST_READING_MS || processed <= cache) return text;
+  return `${text}, about ${seconds < 100 ? `${seconds} s` : `${Math.round(seconds / 60)} min`} left`;
+}
+
 // A reply that begins with <think> shows what follows as its reasoning.
 function splitReasoning(message) {
   const open = /^\s*<think>/.exec(message.content);
@@ -36,6 +48,23 @@ class MessageView {
     this.draw();
   }
 
+  // Of the prompt; it stands beside the cursor, and takes no room.
+  showReading(progress) {
+    const text = progress === null ? "" : readingText(progress);
+    if (text === "") {
+      this.reading?.remove();
+      this.reading = undefined;
+      return;
+    }
+    if (this.reading === undefined) {
+      this.reading = element("p", { class: "reading", role: "progressbar", "aria-label": "Reading the prompt" });
+      this.body.after(this.reading);
+    }
+    this.reading.textContent = text;
+    this.reading.setAttribute("aria-valuenow", String(Math.floor((100 * progress.processed) / progress.total)));
+    this.reading.setAttribute("aria-valuetext", text);
+  }
+
   draw() {
     this.note.textContent = this.message.note;
     if (this.message.role === "user") {
@@ -55,6 +84,7 @@ class MessageView {
   }
 
   setBusy(busy) {
+    if (!busy) this.showReading(null);
     this.node.classList.toggle("busy", busy);
     this.node.setAttribute("aria-busy", String(busy));
   }
@@ -149,7 +179,7 @@ export class Chat {
     const draws = setInterval(() => this.#redraw(view), DRAW_EVERY_MS);
     let error = null;
     try {
-      message.note = await this.#read(request, controller.signal, message);
+      message.note = await this.#read(request, controller.signal, view);
     } catch (failure) {
       if (controller.signal.aborted) message.note = "stopped";
       else error = failure;
@@ -162,17 +192,22 @@ export class Chat {
   }
 
   // What is to be said of the reply once it has ended.
-  async #read(request, signal, message) {
+  async #read(request, signal, view) {
+    const message = view.message;
     const began = performance.now();
     let first = 0;
     let last = 0;
     let usage = null;
     let reason = "";
     for await (const part of reply(request, signal)) {
+      if (part.progress !== undefined) view.showReading(part.progress);
       if (part.text !== undefined) message.content += part.text;
       if (part.reasoning !== undefined) message.reasoning += part.reasoning;
       if (part.text !== undefined || part.reasoning !== undefined) last = performance.now();
-      if (first === 0) first = last;
+      if (first === 0 && last > 0) {
+        first = last;
+        view.showReading(null);
+      }
       usage = part.usage ?? usage;
       reason = part.reason ?? reason;
     }

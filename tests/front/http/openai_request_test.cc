@@ -55,6 +55,18 @@ TEST(OpenAiRequest, AbsentAndNullAreTheSame) {
   }
 }
 
+// llama.cpp's server, too, tells of it in streams only, and minds no more.
+TEST(OpenAiRequest, ProgressIsOfStreams) {
+  const std::string wanted = R"("return_progress": true)";
+  for (const bool stream : {false, true}) {
+    const std::string more = wanted + (stream ? R"(, "stream": true)" : "");
+    EXPECT_EQ(parse_completion(with_prompt(more)).settings.prompt_progress(), stream);
+    EXPECT_EQ(parse_chat_completion(with_messages(more)).settings.prompt_progress(), stream);
+  }
+  EXPECT_FALSE(parse_completion(with_prompt(R"("stream": true)")).settings.has_prompt_progress());
+  EXPECT_EQ(refusal(&parse_completion, with_prompt(R"("return_progress": 1)")).field(), "return_progress");
+}
+
 TEST(OpenAiRequest, WithoutCacheItIsSkippedAndNotFilledUnderASaltOfItsOwn) {
   const auto settings = [](const std::string& more) { return parse_completion(with_prompt(more)).settings; };
   const v1::GenerateRequest with = settings(R"("cache_prompt": true, "cache_salt": "s")");
