@@ -37,10 +37,20 @@ CLI::Option* add_tokens_flag(CLI::App& app, const std::string& description, std:
 CLI::Option* add_file_flag(CLI::App& app, const std::string& flag, const std::string& type,
                            const std::string& description, std::string& path) {
   const auto set = [flag, &path](const std::string& text) {
-    if (text.empty()) reject_flag(flag, text, "the path of a file to write");
+    if (text.empty()) reject_flag(flag, text, "a path to write");
     path = text;
   };
   return app.add_option_function<std::string>(flag, set, description)->type_name(type);
+}
+
+CLI::Option* add_count_flag(CLI::App& app, const std::string& flag, const std::string& description,
+                            int64_t most, int64_t& count) {
+  const auto set = [flag, most, &count](const std::string& text) {
+    const auto number = parse_integer(text, 1, most);
+    if (!number) reject_flag(flag, text, "a whole number from 1 to " + std::to_string(most));
+    count = *number;
+  };
+  return app.add_option_function<std::string>(flag, set, description)->type_name("N");
 }
 
 std::vector<std::string> engine_arguments(const CLI::App& app) {

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
+#include <cstring>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -57,18 +59,6 @@ void add_list(CLI::App& app, const std::string& flag, int64_t highest, const std
       ->type_name("N,N");
 }
 
-void add_count(CLI::App& app, const std::string& flag, const std::string& description, int64_t& value) {
-  app.add_option_function<std::string>(
-         flag,
-         [flag, &value](const std::string& text) {
-           const auto number = parse_integer(text, 1, INT32_MAX);
-           if (!number) reject_flag(flag, text, "a whole number from 1 to " + std::to_string(INT32_MAX));
-           value = *number;
-         },
-         description)
-      ->type_name("N");
-}
-
 void check_lengths(const BenchOptions& options, const Plan& plan) {
   const Workload& workload = options.workload;
   const std::string held = std::to_string(plan.context) + ", the positions that a session holds";
@@ -98,16 +88,20 @@ Plan plan_for(const BenchOptions& options, bool raised, ModelFiles* model) {
   }
 }
 
+[[noreturn]] void fail_plot(const std::string& path) {
+  throw Error(ErrorCode::unavailable, "--plot " + path + ": " + std::strerror(errno));
+}
+
 // Before minutes are spent on what is to be written there.
 void check_writable(const std::string& path) {
-  if (!std::ofstream(path, std::ios::app)) throw Error(ErrorCode::unavailable, path + ": cannot be written");
+  if (!std::ofstream(path, std::ios::app)) fail_plot(path);
 }
 
 void write_file(const std::string& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
   file << text;
   file.close();
-  if (!file) throw Error(ErrorCode::unavailable, path + ": cannot be written");
+  if (!file) fail_plot(path);
 }
 
 class Bench {
@@ -238,10 +232,12 @@ void add_bench_command(CLI::App& app, Action& action) {
   add_list(*command, "--sessions", kMostSessions, "numbers of sessions that decode together [1,4,16]",
            options->sessions);
   add_list(*command, "--prompt", INT32_MAX, "lengths of a lone prompt [512]", options->prompts);
-  add_count(*command, "--depth", "positions that a session holds when decoding starts [64]",
-            options->workload.depth);
-  add_count(*command, "--steps", "decode steps of each session, a repetition [32]", options->workload.steps);
-  add_count(*command, "--repeats", "repetitions, for the spread [3]", options->workload.repeats);
+  add_count_flag(*command, "--depth", "positions that a session holds when decoding starts [64]", INT32_MAX,
+                 options->workload.depth);
+  add_count_flag(*command, "--steps", "decode steps of each session, a repetition [32]", INT32_MAX,
+                 options->workload.steps);
+  add_count_flag(*command, "--repeats", "repetitions, for the spread [3]", INT32_MAX,
+                 options->workload.repeats);
   command->add_flag("--json", options->json, "one JSON document on stdout");
   add_file_flag(*command, "--plot", "FILE.svg", "a picture of the figures and of what link and compute did",
                 options->plot);

@@ -13,6 +13,7 @@
 #include "clients/cli/output.h"
 #include "clients/cli/process.h"
 #include "clients/cli/progress_bar.h"
+#include "clients/options/command_line.h"
 #include "clients/options/engine_flags.h"
 #include "engine/base/error.h"
 #include "engine/models/pack_model.h"
@@ -22,8 +23,7 @@ namespace {
 
 struct PackFlags {
   PackOptions options;
-  std::string format;
-  int threads = 0;
+  int64_t threads = 0;
   bool json = false;
 };
 
@@ -64,7 +64,7 @@ struct Stopped {
 int pack(const PackFlags& flags) try {
   const int signals = block_signals_into_fd({SIGINT, SIGTERM});  // before there are threads
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  ThreadPool pool(flags.threads > 0 ? flags.threads : cores);
+  ThreadPool pool(flags.threads > 0 ? static_cast<int>(flags.threads) : cores);
   PackReport report;
   {
     ProgressBar bar;
@@ -87,21 +87,23 @@ void add_pack_command(CLI::App& app, Action& action) {
       "pack", "Quantises a model into a directory of compressed-tensors weights that other tools can read");
   auto flags = std::make_shared<PackFlags>();
   add_model_flag(*command, flags->options.model);
-  command->add_option("--format", flags->format, "int8 (a scale a row) or int4 (a scale for 128 columns)")
-      ->required()
-      ->check(CLI::IsMember({"int8", "int4"}));
-  command->add_option("--out", flags->options.out, "the directory to make")->required();
+  const auto set_format = [flags](const std::string& text) {
+    if (text != "int8" && text != "int4") reject_flag("--format", text, "int8 or int4");
+    flags->options.format = text == "int8" ? PackFormat::int8 : PackFormat::int4;
+  };
+  command
+      ->add_option_function<std::string>("--format", set_format,
+                                         "int8 (a scale a row) or int4 (a scale for 128 columns)")
+      ->type_name("int8|int4")
+      ->required();
+  add_file_flag(*command, "--out", "DIRECTORY", "the directory to make", flags->options.out)->required();
   command->add_flag("--keep-vocab", flags->options.keep_vocab,
                     "embedding and lm_head stay as they are, as Hugging Face transformers needs it");
-  command->add_option("--threads", flags->threads, "host threads; the machine's cores without it")
-      ->check(CLI::Range(1, 1024));
+  add_count_flag(*command, "--threads", "host threads; the machine's cores without it", 1024, flags->threads);
   command->add_option("--accept-unknown", flags->options.accept_unknown,
                       "a key or tensor that is not known and accepted all the same");
   command->add_flag("--json", flags->json, "one JSON document on stdout");
-  command->callback([&action, flags] {
-    flags->options.format = flags->format == "int8" ? PackFormat::int8 : PackFormat::int4;
-    action = [flags] { return pack(*flags); };
-  });
+  command->callback([&action, flags] { action = [flags] { return pack(*flags); }; });
 }
 
 }  // namespace ete::cli

@@ -68,7 +68,8 @@ void add_count(CLI::App& app, const std::string& name, const std::string& descri
 
 void add_sampling_flags(CLI::App& app, v1::Sampling& sampling) {
   add_number(
-      app, {"--temperature", "a number of at least 0", "0: always the best token; 1: as the model says [0]"},
+      app,
+      {"--temperature", "a number from 0 to 3.4e38", "0: always the best token; 1: as the model says [0]"},
       [&sampling](float value) { sampling.set_temperature(value); });
   add_count(app, "--top-k", "keep the k best tokens; 0: all [0]",
             [&sampling](int32_t value) { sampling.set_top_k(value); });
@@ -81,8 +82,8 @@ void add_sampling_flags(CLI::App& app, v1::Sampling& sampling) {
               "keep tokens at least this many times as probable as the best [0]", 0, 1},
              [&sampling](float value) { sampling.set_min_p(value); });
   add_number(app,
-             {"--repeat-penalty", "a number above 0", "above 1: makes tokens that were seen less likely [1]",
-              0, kMaxFloat, true},
+             {"--repeat-penalty", "a number above 0, at most 3.4e38",
+              "above 1: makes tokens that were seen less likely [1]", 0, kMaxFloat, true},
              [&sampling](float value) { sampling.set_repetition_penalty(value); });
   app.add_option_function<std::string>(
          "--seed",

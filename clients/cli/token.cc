@@ -12,7 +12,10 @@
 #include <memory>
 #include <string>
 
+#include "clients/cli/arguments.h"
 #include "clients/cli/command.h"
+#include "clients/options/command_line.h"
+#include "engine/base/check.h"
 #include "engine/base/error.h"
 #include "services/common/token_file.h"
 
@@ -43,6 +46,9 @@ std::string line_of(const TokenOptions& options, const std::string& token) {
 
 std::string contents_of(const std::string& path) {
   if (!std::filesystem::exists(path)) return "";
+  if (!std::filesystem::is_regular_file(path)) {
+    throw Error(ErrorCode::unavailable, "--file " + path + ": is not a regular file");
+  }
   std::ifstream file(path, std::ios::binary);
   std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   if (!file) fail(path);
@@ -65,9 +71,7 @@ void replace(const std::string& path, const std::string& contents, const std::st
   try {
     errno = error;
     if (!whole) fail(draft);
-    if (service::TokenFile(draft).find(token) == nullptr) {
-      throw Error(ErrorCode::invalid_argument, "--name: expected letters, digits or any of . _ - @");
-    }
+    CHECK(service::TokenFile(draft).find(token) != nullptr, "the name was checked");
     if (std::rename(draft.c_str(), path.c_str()) != 0) fail(path);
   } catch (...) {
     unlink(draft.c_str());
@@ -89,19 +93,19 @@ void add_token_command(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand(
       "token", "Make a bearer token: adds its SHA-256 to a file for --token-file, prints the token itself");
   auto options = std::make_shared<TokenOptions>();
-  command->add_option("--file", options->file, "the file; made when it is not there")
-      ->type_name("FILE")
-      ->required();
-  command->add_option("--name", options->name, "whose it is, for limits and logs")
+  add_file_flag(*command, "--file", "FILE", "the file; made when it is not there", options->file)->required();
+  const auto set_name = [options](const std::string& text) {
+    if (!service::is_token_name(text)) {
+      reject_flag("--name", text, "letters, digits or any of . _ - @, at most 64");
+    }
+    options->name = text;
+  };
+  command->add_option_function<std::string>("--name", set_name, "whose it is, for limits and logs")
       ->type_name("NAME")
       ->required();
-  command->add_option("--concurrent", options->concurrent, "requests at a time [any number]")
-      ->type_name("N")
-      ->check(CLI::PositiveNumber);
-  command
-      ->add_option("--tokens-per-minute", options->tokens_per_minute, "of prompts and replies [any number]")
-      ->type_name("N")
-      ->check(CLI::PositiveNumber);
+  add_count_flag(*command, "--concurrent", "requests at a time [any number]", INT64_MAX, options->concurrent);
+  add_count_flag(*command, "--tokens-per-minute", "of prompts and replies [any number]", INT64_MAX,
+                 options->tokens_per_minute);
   command->add_flag("--shared-cache", options->shared_cache,
                     "find cached prefixes of the other tokens that have this, too");
   command->callback([&action, options] { action = [options] { return make(*options); }; });

@@ -1,5 +1,6 @@
 #include "clients/options/command_line.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <iostream>
@@ -13,6 +14,20 @@ std::optional<Number> parse_whole(std::string_view text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
   return value;
+}
+
+// What no option or argument takes, in words; empty when everything is taken.
+std::string unknown_text(const CLI::App& app) {
+  const std::vector<std::string> unknown = app.remaining(true);
+  if (unknown.empty()) return "";
+  std::string command = app.get_name();
+  for (const CLI::App* given : app.get_subcommands()) command += " " + given->get_name();
+  const auto flag = std::find_if(unknown.begin(), unknown.end(),
+                                 [](const std::string& text) { return text.starts_with("-"); });
+  if (flag == unknown.end()) {
+    return "\"" + unknown.front() + "\" is one argument too many for " + command;
+  }
+  return "\"" + *flag + "\" is no option of " + command + "; " + command + " --help lists them";
 }
 
 }  // namespace
@@ -70,8 +85,9 @@ void reject_flag(const std::string& flag, const std::string& text, const std::st
 std::string error_line(const std::string& name, const std::string& message) {
   std::string line = name + ": " + message;
   while (!line.empty() && (line.back() == '\n' || line.back() == ' ')) line.pop_back();
+  // Also what would steer a terminal.
   for (char& c : line) {
-    if (c == '\n' || c == '\r') c = ' ';
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
   }
   return line;
 }
@@ -87,7 +103,10 @@ std::optional<int> parse_command_line(CLI::App& app, int argc, const char* const
     std::cerr << error_line(app.get_name(), "cannot write to stdout") + "\n";
     return 1;
   } catch (const CLI::ParseError& error) {
-    std::cerr << error_line(app.get_name(), error.what()) + "\n";
+    // A misspelt option is also one that is missing: only its name helps.
+    const bool counts = dynamic_cast<const CLI::ValidationError*>(&error) == nullptr;
+    const std::string unknown = counts ? unknown_text(app) : "";
+    std::cerr << error_line(app.get_name(), unknown.empty() ? error.what() : unknown) + "\n";
     return 2;
   }
 }

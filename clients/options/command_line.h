@@ -27,7 +27,7 @@ std::optional<double> parse_number(std::string_view text, double lowest, double 
 // stdout; 1 when stdout did not take it), 2 after a usage error (one line on stderr, "<app name>: ...").
 std::optional<int> parse_command_line(CLI::App& app, int argc, const char* const* argv);
 
-// "name: message" as one line: what follows a newline is joined with spaces.
+// "name: message" as one line: newlines and other control characters become spaces.
 std::string error_line(const std::string& name, const std::string& message);
 
 }  // namespace ete

@@ -1,4 +1,5 @@
 #include <filesystem>
+#include <string_view>
 #include <utility>
 
 #include "engine/base/error.h"
@@ -43,6 +44,27 @@ TokenizerFiles read_tokenizer_files(const fs::path& directory) {
   return tokenizer;
 }
 
+constexpr size_t kMostNameBytes = 200;
+
+// A name that people type, that requests carry and that logs hold in a line: runs of space and control
+// characters become one space, and none stands at an end. What is too long is cut at a character.
+std::string fit_name(std::string_view given) {
+  std::string name;
+  for (const char c : given) {
+    const auto byte = static_cast<unsigned char>(c);
+    const bool is_space = byte <= ' ' || byte == 0x7F;
+    if (!is_space) name += c;
+    if (is_space && !name.empty() && name.back() != ' ') name += ' ';
+  }
+  if (name.size() > kMostNameBytes) {
+    size_t size = kMostNameBytes;
+    while (size > 0 && (static_cast<unsigned char>(name[size]) & 0xC0) == 0x80) --size;
+    name.resize(size);
+  }
+  if (name.ends_with(' ')) name.pop_back();
+  return name;
+}
+
 std::string directory_name(const fs::path& directory) {
   const fs::path absolute = fs::absolute(directory).lexically_normal();
   return absolute.has_filename() ? absolute.filename().string() : absolute.parent_path().filename().string();
@@ -58,7 +80,7 @@ ModelFiles open_hf_directory(const std::string& path, CapabilityGate& gate) {
   }
   ModelFiles model;
   model.config = read_hf_config(read_file(config_path, kMaxConfigBytes), config_path, gate);
-  model.config.name = directory_name(directory);
+  model.config.name = fit_name(directory_name(directory));
   model.tokenizer_files = read_tokenizer_files(directory);
   const auto generation = model.tokenizer_files.files.find("generation_config.json");
   if (generation != model.tokenizer_files.files.end()) {
@@ -81,7 +103,8 @@ ModelFiles open_gguf_file(const std::string& path, CapabilityGate& gate) {
   ModelFiles model;
   model.is_gguf = true;
   model.config = read_gguf_config(gguf.metadata, *gguf.tensors, path, gate);
-  if (model.config.name.empty()) model.config.name = fs::path(path).stem().string();
+  model.config.name = fit_name(model.config.name);
+  if (model.config.name.empty()) model.config.name = fit_name(fs::path(path).stem().string());
   model.gguf_vocabulary = read_gguf_vocabulary(gguf.metadata);
   if (static_cast<int64_t>(model.gguf_vocabulary.tokens.size()) > model.config.vocab_size) {
     throw Error(ErrorCode::corrupt,

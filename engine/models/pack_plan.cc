@@ -196,10 +196,11 @@ void undo_form(const PackItem& item, float* values) {
     for (float& value : row) value -= 1;
   } else if (item.form == GgufForm::minus_exp) {
     for (float& value : row) {
-      if (!(value <= 0)) {
+      // 0 is the exp of a very negative A_log in fp32: a head that forgets nothing.
+      if (!(value <= 0) || !std::isfinite(value)) {
         throw Error(ErrorCode::corrupt, item.source->file + ": tensor " + printable(item.source->name) +
                                             " holds " + std::to_string(value) +
-                                            ", but is -exp(A_log), which is below 0");
+                                            ", but is -exp(A_log), finite and at most 0");
       }
       value = std::log(-value);
     }

@@ -97,6 +97,8 @@ struct OpenRequest {
   // restore() brought with its logits. A fork looks nothing up and keeps the salt of the session that it
   // continues.
   std::string cache_salt;
+  // Neither looked up nor kept in the prefix cache; a fork takes this over.
+  bool skip_prefix_cache = false;
   int priority = 0;  // kBestPriority to kLastPriority
   // 0: none. Otherwise prompt_ids continues a copy of that session at fork_position. Of a model with
   // recurrent state the session must be idle, and fork_position is one at which it could be truncated.

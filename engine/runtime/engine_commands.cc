@@ -37,6 +37,7 @@ void EngineImpl::open_session(OpenCommand& command) {
   session->request_id = std::move(request.request_id);
   session->listener = command.listener;
   session->cache_salt = std::move(request.cache_salt);
+  session->skips_prefix_cache = request.skip_prefix_cache;
   session->priority = request.priority;
   if (request.fork_of != 0) session->length = share_fork(request, session.get());
   check_open(request, session->length, {files_.config.vocab_size, placement_.context});
@@ -45,7 +46,7 @@ void EngineImpl::open_session(OpenCommand& command) {
     session->wanted = std::move(request.wanted);
     begin_work(*session, command.submitted, request.prompt_ids, request.rows, 1);
   }
-  session->seeks_prefix = count > 0 && request.fork_of == 0;
+  session->seeks_prefix = count > 0 && request.fork_of == 0 && !session->skips_prefix_cache;
   take_place(*session, count);
   sessions_[command.id] = std::move(session);
 }
@@ -102,6 +103,7 @@ int64_t EngineImpl::share_fork(const OpenRequest& request, EngineSession* sessio
   session->parked = parent->parked || length > parent->length;
   if (!session->parked) session->kv = kv_->fork(parent->kv, length);
   session->cache_salt = parent->cache_salt;
+  session->skips_prefix_cache |= parent->skips_prefix_cache;
   session->ids.assign(parent->ids.begin(), parent->ids.begin() + length);
   return length;
 }

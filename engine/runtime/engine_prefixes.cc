@@ -93,7 +93,7 @@ void EngineImpl::cache_prefix(EngineSession& session) {
 
 // After a pass: at the end of a prompt, and whenever a page is full.
 void EngineImpl::cache_after_pass(EngineSession& session, bool had_prompt_rows) {
-  if (!prefixes_) return;
+  if (!prefixes_ || session.skips_prefix_cache) return;
   const int64_t length = states_->empty() ? session.committed() : session.state.committed();
   const bool is_prompt_end = had_prompt_rows && !session.busy;
   if (is_prompt_end || length / kKvTile > session.cached / kKvTile) cache_prefix(session);
@@ -102,7 +102,7 @@ void EngineImpl::cache_after_pass(EngineSession& session, bool had_prompt_rows) 
 // What a pass that was broken off wrote lies past the session's length, but its recurrent state means nothing
 // any more; states that were kept before are whole.
 void EngineImpl::cache_at_end(EngineSession& session) {
-  if (!prefixes_ || fatal_ || session.is_spoilt || session.parked) return;
+  if (!prefixes_ || session.skips_prefix_cache || fatal_ || session.is_spoilt || session.parked) return;
   if (session.in_pass && !states_->empty()) return;
   cache_prefix(session);
 }

@@ -82,6 +82,7 @@ struct EngineSession {
   int64_t redo_until = 0;           // positions before this were computed before and are computed again
 
   std::string cache_salt;
+  bool skips_prefix_cache = false;
   bool seeks_prefix = false;   // its prompt has not been looked up yet
   int64_t cached = 0;          // positions that the prefix cache got last, or gave
   bool in_pass = false;        // the state is being changed

@@ -202,7 +202,11 @@ TensorInfo read_tensor_info(Reader& reader, const std::string& file_name) {
 }
 
 uint32_t read_version(Reader& reader) {
-  if (as_text(reader.take(4)) != "GGUF") reader.fail("the file does not begin with \"GGUF\"");
+  if (as_text(reader.take(4)) != "GGUF") {
+    reader.fail(
+        "the file does not begin with \"GGUF\"; a GGUF file, or the directory of config.json and "
+        "safetensors weights, is due");
+  }
   const auto version = reader.number<uint32_t>();
   if (version == 2 || version == 3) return version;
   if (version != 0 && (version & 0xffffu) == 0) {

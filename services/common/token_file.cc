@@ -111,10 +111,7 @@ TokenLine parse_line(const std::string& line) {
   TokenLine parsed;
   std::string hex;
   words >> parsed.name >> hex;
-  const bool named = std::all_of(parsed.name.begin(), parsed.name.end(), [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) != 0 || std::strchr("._-@", c) != nullptr;
-  });
-  if (!named || parsed.name.size() > kMostNameBytes) {
+  if (!is_token_name(parsed.name)) {
     throw std::runtime_error("the name: expected at most 64 letters, digits or any of . _ - @");
   }
   const auto digest = bytes_of_hex(hex);
@@ -127,6 +124,13 @@ TokenLine parse_line(const std::string& line) {
 }
 
 }  // namespace
+
+bool is_token_name(std::string_view name) {
+  return !name.empty() && name.size() <= kMostNameBytes && std::all_of(name.begin(), name.end(), [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+           std::string_view("._-@").find(c) != std::string_view::npos;
+  });
+}
 
 void TokenHolder::set_limits(const TokenLimits& limits) {
   const std::lock_guard lock(mutex_);

@@ -98,6 +98,9 @@ class SecretFile {
   std::string token_;
 };
 
+// What a token's holder may be called: 1 to 64 letters, digits or any of . _ - @.
+bool is_token_name(std::string_view name);
+
 // A new token, 256 random bits, and the SHA-256 of one in hexadecimal, as a token file holds it.
 std::string make_token();
 std::string token_digest_hex(std::string_view token);

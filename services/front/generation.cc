@@ -88,6 +88,7 @@ void Generation::open() {
   v1::Open* open = message.mutable_open();
   open->set_request_id(session_name(request_.request_id));
   open->set_cache_salt(request_.cache_salt);
+  open->set_skip_prefix_cache(request_.skip_prefix_cache);
   open->set_priority(request_.priority);
   if (!scorer_) {
     open->mutable_prompt_ids()->Add(ids_.begin(), ids_.end());

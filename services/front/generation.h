@@ -26,6 +26,7 @@ struct GenerationRequest {
   std::string request_id;           // the client's name for it
   std::vector<int32_t> prompt_ids;  // at least one, at most the context
   std::string cache_salt;
+  bool skip_prefix_cache = false;
   int32_t priority = 0;  // of generation.proto
   SamplingParams sampling;
   std::optional<int32_t> logprobs;      // how many best ids beside each; absent: none asked

@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -18,6 +19,11 @@ constexpr int kMostMoves = 8;
 
 double seconds(std::chrono::steady_clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
+}
+
+// Of these ids, those that a worker's prefix cache may have or keep.
+std::span<const int32_t> cached_ids(const GenerationRequest& request, const std::vector<int32_t>& ids) {
+  return request.skip_prefix_cache ? std::span<const int32_t>() : ids;
 }
 
 }  // namespace
@@ -85,8 +91,9 @@ void RunningRequest::encode_in_pool(std::shared_ptr<Start> start) {
 
 void RunningRequest::open(Start& start) {
   spdlog::debug("{}: {} prompt tokens", start.valid.request_id, start.valid.prompt_ids.size());
-  worker_ = host_.workers.choose(*start.model, start.valid.cache_salt, start.valid.prompt_ids);
-  host_.workers.remember(start.valid.cache_salt, start.valid.prompt_ids, *worker_);
+  const std::span<const int32_t> cached = cached_ids(start.valid, start.valid.prompt_ids);
+  worker_ = host_.workers.choose(*start.model, start.valid.cache_salt, cached);
+  host_.workers.remember(start.valid.cache_salt, cached, *worker_);
   session_ = worker_->open_session(deadline_, caller_.traceparent, shared_from_this());
   generation_.emplace(std::move(start.model), std::move(start.valid), *this, *session_);
   generation_->start();
@@ -101,7 +108,8 @@ void RunningRequest::move() {
   if (ended_) return;
   attempt([&] {
     const GenerationRequest& request = generation_->request();
-    worker_ = host_.workers.choose(generation_->model(), request.cache_salt, generation_->ids());
+    worker_ = host_.workers.choose(generation_->model(), request.cache_salt,
+                                   cached_ids(request, generation_->ids()));
     service::log_event(spdlog::level::info, "request goes on",
                        {{"request_id", request.request_id},
                         {"worker", worker_->where()},
@@ -194,7 +202,8 @@ void RunningRequest::on_end(const std::optional<FrontError>& error) {
                                 seconds(Clock::now() - begun_));
   }
   if (generation_ && !error) {
-    host_.workers.remember(generation_->request().cache_salt, generation_->ids(), *worker_);
+    const GenerationRequest& request = generation_->request();
+    host_.workers.remember(request.cache_salt, cached_ids(request, generation_->ids()), *worker_);
   }
   on_ended(error);
 }

@@ -321,6 +321,7 @@ GenerationRequest validate(const v1::GenerateRequest& request, const ServedModel
            "at most " + std::to_string(service::kMostSaltBytes));
   }
   out.cache_salt = request.cache_salt();
+  out.skip_prefix_cache = request.skip_prefix_cache();
   if (request.priority() < kBestPriority || request.priority() > kLastPriority) {
     refuse("priority", std::to_string(request.priority()),
            "a number in [" + std::to_string(kBestPriority) + ", " + std::to_string(kLastPriority) + "]");

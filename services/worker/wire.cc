@@ -137,6 +137,7 @@ OpenRequest to_open_request(const v1::Open& open, const ModelLimits& limits) {
   request.prompt_ids = checked_ids(open.prompt_ids(), "open.prompt_ids", limits);
   check_salt(open.cache_salt(), "open.cache_salt");
   request.cache_salt = open.cache_salt();
+  request.skip_prefix_cache = open.skip_prefix_cache();
   if (open.priority() < kBestPriority || open.priority() > kLastPriority) {
     refuse("open.priority: " + std::to_string(open.priority()) + " is not in [" +
            std::to_string(kBestPriority) + ", " + std::to_string(kLastPriority) + "]");

@@ -96,6 +96,15 @@ class Usage(CommandLineTest):
             (["logits", "--model", LLAMA, "--out", "x"], "--tokens"),
             (["logits", "--model", LLAMA, "--tokens", "1", "--out", ""], "--out"),
             (["bench", "--model", LLAMA, "--plot", ""], "--plot"),
+            # A name that is wrong is told before what is missing for it.
+            (["pack", "--modle", LLAMA], '"--modle" is no option of ete pack; ete pack --help lists them'),
+            (["logits", "--model", LLAMA, "--token", "1"], '"--token" is no option of ete logits'),
+            (["--wrong"], '"--wrong" is no option of ete; ete --help lists them'),
+            (["inspect", "--model", LLAMA, "more"], '"more" is one argument too many'),
+            (["pack", "--model", LLAMA, "--format", "int8", "--out", ""], '--out: "" is not accepted'),
+            (["pack", "--model", LLAMA, "--format", "", "--out", "x"], '--format: "" is not accepted: int8 or int4'),
+            (["pack", "--model", LLAMA, "--format", "int8", "--out", "x", "--threads", "0"], '--threads: "0" is not accepted'),
+            (["inspect", "--model", LLAMA, "--a\x1b[31mb"], '"--a [31mb"'),
         ]
         for bad in ["", ",", "1,", "1,,2", "1 2", "x", "1,-2", "2147483648", "0x1", "1.0"]:
             cases.append((["logits", "--model", LLAMA, "--out", "x", "--tokens=" + bad], "--tokens"))
@@ -127,6 +136,11 @@ class Usage(CommandLineTest):
             (["serve", "--model", LLAMA, "--http-origin", "https://a"], "--http"),
             (["serve", "--model", LLAMA, "--http", "127.0.0.1:1", "--http-origin", "https://a/"], "--http-origin"),
             (["tokenize"], "--model"),
+            (["token", "--file", "", "--name", "a"], '--file: "" is not accepted'),
+            (["token", "--file", "x", "--name", "a b"], '--name: "a b" is not accepted: letters, digits'),
+            (["token", "--file", "x", "--name", ""], '--name: "" is not accepted'),
+            (["token", "--file", "x", "--name", "a", "--concurrent", "0"], '--concurrent: "0" is not accepted'),
+            ([*run, "text", "--temperature", "1e39"], "a number from 0 to 3.4e38"),
             (["tokenize", "--model", LLAMA, "--decode", "--special"], "--special"),
             (["tokenize", "--model", LLAMA, "--decode", "--no-bos"], "--no-bos"),
         ]
@@ -231,6 +245,14 @@ class Tokenize(CommandLineTest):
     def test_no_tokenizer(self):
         self.check_failure(ete("tokenize", "--model", LLAMA), 1, LLAMA, "tokenizer")
         self.check_failure(ete("tokenize", "--model", "/nonexistent"), 1, "/nonexistent")
+
+
+@unittest.skipUnless(SERVICE, "built without services")
+class Token(CommandLineTest):
+    def test_what_is_no_file(self):
+        with tempfile.TemporaryDirectory() as directory:
+            for path in (directory, "/dev/zero"):
+                self.check_failure(ete("token", "--file", path, "--name", "a"), 1, f"--file {path}: is not a regular file")
 
 
 class Logits(CommandLineTest):
@@ -345,7 +367,8 @@ class Bench(CommandLineTest):
             texts = [text.firstChild.data for text in picture.getElementsByTagName("text")]
             self.assertTrue(any(text.startswith("link idle") for text in texts))
             self.assertIn("3 sessions", texts)
-        self.check_failure(ete(*self.SMALL, "--plot", "/nonexistent/plot.svg"), 1, "/nonexistent/plot.svg")
+        self.check_failure(ete(*self.SMALL, "--plot", "/nonexistent/x.svg"), 1, "--plot /nonexistent/x.svg: No such file")
+        self.check_failure(ete(*self.SMALL, "--plot", "/"), 1, "--plot /: Is a directory")
 
     def test_refusals(self):
         lengths = "accepted: at most 4096"
@@ -419,6 +442,10 @@ class Inspect(CommandLineTest):
                 self.check_failure(result, 1, str(directory))
                 message = result.stderr.decode().lower().replace(str(directory).lower(), "")
                 self.assertTrue(any(m.lower() in message for m in expect["mention_any"]), message)
+
+    def test_weights_without_their_directory(self):
+        result = ete("inspect", "--model", LLAMA + "/model.safetensors")
+        self.check_failure(result, 1, "model.safetensors", "the directory of config.json and safetensors weights")
 
     def test_closed_stdout(self):
         reader, writer = os.pipe()

@@ -28,10 +28,12 @@ TEST(Generation, PromptInfoFirstPiecesThenFinish) {
   GenerationRequest request = request_for("hello");
   request.max_tokens = 5;
   request.cache_salt = "reuse";
+  request.skip_prefix_cache = true;
   Dialogue run(request);
   const v1::SessionRequest open = run.session.requests.front();
   EXPECT_EQ(open.open().prompt_ids_size(), 5);
   EXPECT_EQ(open.open().cache_salt(), "reuse");
+  EXPECT_TRUE(open.open().skip_prefix_cache());
   EXPECT_LE(open.open().request_id().size(), 128u);
   run.pump();
   ASSERT_EQ(run.sink.replies.size(), 7u);

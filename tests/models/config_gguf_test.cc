@@ -101,6 +101,25 @@ INSTANTIATE_TEST_SUITE_P(Models, GgufOfGolden,
                          ::testing::Values("llama_gqa", "llama_rope_scaled", "mistral_swa", "qwen2", "qwen3"),
                          [](const auto& info) { return std::string(info.param); });
 
+TEST(Gguf, ItsNameIsOneThatPeopleType) {
+  const testing::TempDir dir;
+  ModelFiles model = open_golden("llama_gqa");
+  const auto named = [&](const std::string& name) {
+    model.config.name = name;
+    testing::gguf_from_hf(model).write(dir.file("file name.Q8_0.gguf"));
+    return open_model(dir.file("file name.Q8_0.gguf")).config.name;
+  };
+  EXPECT_EQ(named("Llama 3.2 (1B)/Instruct"), "Llama 3.2 (1B)/Instruct");
+  EXPECT_EQ(named(" My\tModel\nMAINPID=1\x1b[2J  \"x\" "), "My Model MAINPID=1 [2J \"x\"");
+  EXPECT_EQ(named("Mod\u00e8le"), "Mod\u00e8le");
+  EXPECT_EQ(named(""), "file name.Q8_0");
+  EXPECT_EQ(named(" \n "), "file name.Q8_0");
+  EXPECT_EQ(named("a" + std::string(500, 'b')).size(), 200u);
+  std::string accents = "a";
+  for (int i = 0; i < 200; ++i) accents += "\u00e8";
+  EXPECT_EQ(named(accents), accents.substr(0, 199));
+}
+
 TEST(GgufNames, TranslateEveryModule) {
   const std::map<std::string, std::string> modules = {
       {"input_layernorm", "attn_norm"},    {"self_attn.q_proj", "attn_q"},

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -144,15 +145,34 @@ TEST_F(PackTest, AGgufOfQwen35) {
   }
 }
 
-TEST_F(PackTest, ADecayRateThatIsNoneIsNamed) {
+// A GGUF of qwen3_5 whose ssm_a of layer 2 begins with -exp(a_log).
+void write_decay_rate(float a_log, const std::string& gguf) {
   CheckpointCopy copy("qwen3_5");
-  const float none = NAN;
-  std::memcpy(copy.tensors.at("model.layers.2.linear_attn.A_log").bytes.data(), &none, sizeof none);
+  std::memcpy(copy.tensors.at("model.layers.2.linear_attn.A_log").bytes.data(), &a_log, sizeof a_log);
   copy.write();
-  testing::gguf_from_qwen3_5(open_model(copy.directory())).write(dir.file("m.gguf"));
-  EXPECT_THAT(message_of([&] { pack(dir.file("m.gguf"), PackFormat::int8); }),
-              AllOf(HasSubstr("blk.2.ssm_a holds"), HasSubstr("-exp(A_log)")));
-  EXPECT_EQ(entries(), std::vector<std::string>{"m.gguf"});
+  testing::gguf_from_qwen3_5(open_model(copy.directory())).write(gguf);
+}
+
+TEST_F(PackTest, ADecayRateThatIsNoneIsNamed) {
+  for (const float a_log : {NAN, INFINITY}) {
+    SCOPED_TRACE(a_log);
+    write_decay_rate(a_log, dir.file("m.gguf"));
+    EXPECT_THAT(message_of([&] { pack(dir.file("m.gguf"), PackFormat::int8); }),
+                AllOf(HasSubstr("blk.2.ssm_a holds"), HasSubstr("-exp(A_log), finite and at most 0")));
+    EXPECT_EQ(entries(), std::vector<std::string>{"m.gguf"});
+  }
+}
+
+// What exp makes of a very negative A_log in fp32: a head that forgets nothing.
+TEST_F(PackTest, ADecayRateOfZeroIsKept) {
+  write_decay_rate(-200, dir.file("m.gguf"));
+  pack(dir.file("m.gguf"), PackFormat::int8);
+  const ModelFiles packed = open_model(out());
+  const SourceTensor& kept = *packed.tensors->find("model.layers.2.linear_attn.A_log");
+  std::vector<float> values(static_cast<size_t>(kept.shape.front()));
+  read_row(kept, 0, values.data());
+  EXPECT_EQ(std::exp(values.front()), 0);
+  for (const auto& row : rows_of(out(), "auto")) EXPECT_TRUE(std::isfinite(max_abs(row)));
 }
 
 TEST_F(PackTest, AGgufOfGemma) {

@@ -135,6 +135,37 @@ TEST_P(PrefixReuseTest, SaltsAreNotShared) {
   EXPECT_EQ(reused("a"), reused_of(kPrompt - 1));
 }
 
+TEST_P(PrefixReuseTest, WhoSkipsTheCacheNeitherFindsNorLeavesAnything) {
+  const auto engine = load(options());
+  const auto skipping = [](int32_t seed) {
+    OpenRequest open = open_prompt(ids(kPrompt, seed));
+    open.skip_prefix_cache = true;
+    return open;
+  };
+  conversation(*engine, ids(kPrompt), {}, 0);
+  wait_until_idle(*engine);
+  const EngineStatus before = engine->status();
+  {
+    BlockingSession known(*engine, skipping(0));
+    EXPECT_EQ(known.opened().reused_tokens, 0);
+    BlockingSession other(*engine, skipping(9));
+    EXPECT_EQ(other.opened().reused_tokens, 0);
+    other.step(one_step(kPrompt, {3}));
+    OpenRequest fork;
+    fork.request_id = "fork";
+    fork.fork_of = other.id();
+    fork.prompt_ids = ids(100, 4);
+    BlockingSession forked(*engine, std::move(fork));
+    forked.opened();
+  }
+  wait_until_idle(*engine);
+  const EngineStatus after = engine->status();
+  EXPECT_EQ(after.prefix_lookups, before.prefix_lookups);
+  EXPECT_EQ(after.prefix_bytes, before.prefix_bytes);
+  // As if it had never been there.
+  conversation(*engine, ids(kPrompt, 9), {}, 0);
+}
+
 TEST_P(PrefixReuseTest, TwoThatLiveTogetherWriteTheirOwn) {
   const auto engine = load(options());
   const auto plain = without_cache();

@@ -142,6 +142,89 @@ class Tools(HttpTest):
         # Offered only, any schema will do.
         self.post(self.PATH, **CHAT, tools=odd)
 
+    # A token of the toy model is a byte.
+    CALL = '<tool_call>{"name": "count", "arguments": {"n": 7}}</tool_call>'
+
+    def cut(self, size, text=CALL, **more):
+        rules = 'root ::= "{}"'.format(text.replace('"', '\\"'))
+        return {**self.body(grammar=rules), "max_tokens": size, **more}
+
+    def said(self, body):
+        """Finish reason, content and (name, arguments) of each call, which have to be the same whole and streamed."""
+        (whole,) = self.post(self.PATH, **body)["choices"]
+        calls = whole["message"].get("tool_calls", [])
+        whole_said = (whole["finish_reason"], whole["message"]["content"] or "", [one["function"] for one in calls])
+        events = [event["choices"][0] for event in self.servers.events(self.PATH, body)]
+        content = "".join(event["delta"].get("content") or "" for event in events)
+        calls = [call["function"] for event in events for call in event["delta"].get("tool_calls", [])]
+        self.assertEqual((events[-1]["finish_reason"], content, calls), whole_said)
+        return whole_said
+
+    def test_a_call_that_is_cut(self):
+        for size in range(5, len(self.CALL) + 1):
+            reason, content, calls = self.said(self.cut(size))
+            self.assertEqual((reason, content), ("length" if size < len(self.CALL) else "tool_calls", ""), size)
+            if size < self.CALL.index(', "arguments'):
+                self.assertEqual(calls, [], size)
+            else:
+                (call,) = calls
+                self.assertEqual(call["name"], "count")
+                self.assertTrue('{"n": 7}'.startswith(call["arguments"]) or json.loads(call["arguments"]) == {"n": 7}, call)
+        reason, content, calls = self.said(self.cut(50, self.CALL.replace("{", "[")))
+        self.assertEqual((reason, content, calls), ("length", self.CALL.replace("{", "[")[:50], []))
+        # What a client asked to stop at is no reason to make half of a call.
+        reason, content, calls = self.said(self.cut(400, stop=": 7"))
+        self.assertEqual((reason, content, calls), ("stop", "", [{"name": "count", "arguments": '{"n"'}]))
+
+
+class TemplatesWithoutTools(unittest.TestCase):
+    CHATML = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    USERS = "{% for m in messages if m.role == 'user' %}<|user|>{{ m.content }}{% endfor %}"
+
+    def refused(self, servers, path, param, body):
+        status, reply = servers.post(path, body)
+        self.assertEqual((status, reply.get("error", {}).get("param")), (400, param), reply)
+        return reply["error"]["message"]
+
+    def test_tools_are_refused(self):
+        servers = Servers(FRONT, TOY_WORKER, template=self.CHATML)
+        try:
+            ask = {**CHAT, "max_tokens": 4, "tools": Tools.TOOLS}
+            message = self.refused(servers, "/v1/chat/completions", "tools", ask)
+            self.assertIn("tools: the model's chat template does not take tools", message)
+            self.assertIn('"tool_choice": "none"', message)
+            self.refused(servers, "/v1/chat/completions", "tools", {**ask, "stream": True, "tool_choice": "required"})
+            self.assertEqual(servers.post("/v1/chat/completions", {**ask, "tool_choice": "none"})[0], 200)
+            self.assertEqual(servers.post("/v1/chat/completions", {**ask, "tools": []})[0], 200)
+            self.refused(servers, "/tokenize", "tools", {"messages": CHAT["messages"], "tools": Tools.TOOLS})
+            tools = [{"type": "function", **tool["function"]} for tool in Tools.TOOLS]
+            ask = {"input": "hello", "tools": tools, "max_output_tokens": 4}
+            self.refused(servers, "/v1/responses", "tools", ask)
+            self.assertEqual(servers.post("/v1/responses", {**ask, "tool_choice": "none"})[0], 200)
+        finally:
+            servers.close()
+
+    def test_turns_that_leave_no_trace_are_refused(self):
+        call = {"id": "c", "type": "function", "function": {"name": "count", "arguments": "{}"}}
+        calls = {"role": "assistant", "content": "hm", "tool_calls": [call]}
+        result = {"role": "tool", "tool_call_id": "c", "content": "7"}
+        for template, turns, part in ((self.CHATML, [calls, result], "tool_calls"), (self.USERS, [result], '"tool"')):
+            servers = Servers(FRONT, TOY_WORKER, template=template)
+            try:
+                ask = {"messages": [*CHAT["messages"], *turns], "max_tokens": 4}
+                self.assertIn(part, self.refused(servers, "/v1/chat/completions", "messages", ask))
+            finally:
+                servers.close()
+        servers = Servers(FRONT, TOY_WORKER, template=self.CHATML)
+        try:
+            ask = {"messages": [*CHAT["messages"], result], "max_tokens": 4}
+            self.assertEqual(servers.post("/v1/chat/completions", ask)[0], 200)
+            items = [{"role": "user", "content": "x"},
+                     {"type": "function_call", "call_id": "c", "name": "count", "arguments": "{}"}]  # fmt: skip
+            self.assertIn("tool_calls", self.refused(servers, "/v1/responses", "input", {"input": items}))
+        finally:
+            servers.close()
+
 
 class Responses(HttpTest):
     PATH = "/v1/responses"
@@ -210,6 +293,20 @@ class Responses(HttpTest):
         result = {"type": "function_call_output", "call_id": call["call_id"], "output": "7"}
         answer = self.post(self.PATH, input=[{"role": "user", "content": "hello"}, call, result], max_output_tokens=4)
         self.assertEqual(len(self.text_of(answer)), 4)
+
+    def test_a_call_that_is_cut(self):
+        tools = [{"type": "function", **tool["function"]} for tool in Tools.TOOLS]
+        rules = 'root ::= "{}"'.format(Tools.CALL.replace('"', '\\"'))
+        for size, arguments in ((47, '{"n":'), (34, ""), (24, None), (11, None)):
+            body = {"input": "hello", "tools": tools, "seed": 3, "grammar": rules, "max_output_tokens": size}
+            whole = self.post(self.PATH, **body)
+            self.assertEqual((whole["status"], whole["incomplete_details"]), ("incomplete", {"reason": "max_output_tokens"}))
+            said = [(item["type"], item["name"], item["arguments"], item["status"]) for item in whole["output"]]
+            self.assertEqual(said, [] if arguments is None else [("function_call", "count", arguments, "incomplete")])
+            (last,) = [event["response"] for event in self.servers.typed_events(self.PATH, body)[-1:]]
+            self.assertEqual((last["status"], len(last["output"])), ("incomplete", len(said)))
+            for item in last["output"]:
+                self.assertEqual((item["type"], item["name"], item["arguments"], item["status"]), said[0])
 
     def test_refusals(self):
         image = [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]

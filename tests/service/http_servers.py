@@ -10,7 +10,8 @@ import subprocess
 import tempfile
 import time
 
-TEMPLATE = """{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"""
+TEMPLATE = """{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}<{{ m.role }}>{{ m.content }}\
+{% if m.tool_calls %}{{ m.tool_calls | tojson }}{% endif %}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"""
 
 
 def free_port():
@@ -22,13 +23,13 @@ def free_port():
 class Servers:
     """ete-front with HTTP beside a toy worker, in a directory of their own; close() ends both."""
 
-    def __init__(self, front, toy_worker, context=4096, step_ms=1, template=TEMPLATE):
+    def __init__(self, front, toy_worker, context=4096, step_ms=1, template=TEMPLATE, name="toy"):
         self.directory = tempfile.TemporaryDirectory(dir="/tmp")
         root = pathlib.Path(self.directory.name)
         (root / "template").write_text(template)
         self.port = free_port()
         self.log = open(root / "log", "w+")
-        worker = [toy_worker, str(root / "worker"), "toy", str(context), str(step_ms), str(root / "template")]
+        worker = [toy_worker, str(root / "worker"), name, str(context), str(step_ms), str(root / "template")]
         self.worker = subprocess.Popen(worker, stdout=subprocess.DEVNULL, stderr=self.log)
         self.front = subprocess.Popen(
             [front, f"--worker=unix:{root}/worker", f"--listen=unix:{root}/front", f"--http=127.0.0.1:{self.port}",

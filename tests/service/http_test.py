@@ -6,6 +6,7 @@ Arguments: the paths of ete-front, toy_worker and ete.
 import json
 import os
 import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -14,6 +15,7 @@ import tempfile
 import threading
 import time
 import unittest
+import urllib.parse
 
 from http_case import CHAT, COMPLETION, FRONT, TOY_WORKER, HttpTest
 from http_servers import Servers, free_port
@@ -99,6 +101,67 @@ class Completions(HttpTest):
             status, text, _ = self.servers.ask("POST", "/v1/completions", body)
             self.assertEqual(status, 400, body)
             self.assertEqual(json.loads(text)["error"]["type"], "invalid_request_error")
+
+
+    def test_numbers_that_no_double_holds_are_named(self):
+        for field, value, param in (("temperature", b"1e400", "temperature"), ("logit_bias", b'{"1": -1e400}', "logit_bias.1"),
+                                    ("prompt", b"[1, 1e999]", "prompt[1]")):  # fmt: skip
+            body = b'{"%s": %s}' % (field.encode(), value)
+            status, text, _ = self.servers.ask("POST", "/v1/completions", body)
+            error = json.loads(text)["error"]
+            self.assertEqual((status, error["param"]), (400, param))
+            self.assertIn("is not accepted; expected a number", error["message"])
+
+    def test_more_than_openai_takes(self):
+        stops = [f"never {i}" for i in range(63)] + ["#"]
+        for more in ({"temperature": 1000, "top_k": 1}, {"stop": stops, "temperature": 0}):
+            due = self.post("/v1/completions", **COMPLETION, temperature=0, stop="#" if "stop" in more else None)
+            self.assertEqual(self.post("/v1/completions", **COMPLETION, **more)["choices"], due["choices"])
+        self.refused("/v1/completions", 400, "stop", prompt="x", stop=[*stops, "y"])
+        asked = {**CHAT, "max_tokens": 1, "logprobs": True}
+        (choice,) = self.post("/v1/chat/completions", **asked, top_logprobs=200)["choices"]
+        self.assertEqual(len(choice["logprobs"]["content"][0]["top_logprobs"]), 200)
+        error = self.refused("/v1/chat/completions", 400, "top_logprobs", **asked, top_logprobs=1025)
+        self.assertIn("1025 is not accepted; expected a number in [0, ", error["message"])
+
+
+class Transport(HttpTest):
+    def said(self, request):
+        """The statuses that come, and whether the server hangs up before the client does."""
+        with socket.create_connection(("127.0.0.1", self.servers.port), timeout=10) as connection:
+            connection.sendall(request)
+            received = b""
+            connection.settimeout(2)
+            try:
+                while part := connection.recv(65536):
+                    received += part
+                closed = True
+            except TimeoutError:
+                closed = False
+        return re.findall(rb"HTTP/1\.[01] (\d+) ", received), closed
+
+    def test_one_host_line(self):
+        for hosts in ("", "Host: a\r\nHost: b\r\n", "Host: a\r\nhost: a\r\n"):
+            request = f"GET /health HTTP/1.1\r\n{hosts}\r\n".encode()
+            self.assertEqual(self.said(request * 2), ([b"400"], True), hosts)
+        self.assertEqual(self.said(b"GET /health HTTP/1.0\r\n\r\n"), ([b"200"], True))
+
+    def test_encoded_bodies(self):
+        for coding, status in (("gzip", 415), ("br", 415), ("gzip, identity", 415), ("identity", 200), ("Identity", 200)):
+            body = json.dumps({"prompt": "x", "max_tokens": 1}).encode()
+            found, text, _ = self.servers.ask("POST", "/v1/completions", body, {"Content-Encoding": coding})
+            self.assertEqual(found, status, coding)
+            if status == 415:
+                self.assertIn(f'Content-Encoding: "{coding}"', json.loads(text)["error"]["message"])
+
+    def test_empty_lines_before_a_request(self):
+        request = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+        self.assertEqual(self.said(b"\r\n" + request + b"\r\n\r\n" + request), ([b"200", b"200"], False))
+
+    def test_a_client_of_http_1_0_is_not_told_to_go_on(self):
+        head = b"POST /tokenize HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 15\r\n\r\n"
+        self.assertEqual(self.said(head), ([], False))
+        self.assertEqual(self.said(head + b'{"prompt": "x"}'), ([b"200"], True))
 
 
 class Chat(HttpTest):
@@ -361,6 +424,26 @@ class Templates(unittest.TestCase):
             servers.close()
 
 
+class ModelNames(unittest.TestCase):
+    def test_names_with_spaces_and_odd_characters(self):
+        for name in ("Llama 3.2 1B Instruct", 'meta/ll\u00e4ma "Q4_1" (v1.0)? 100%\\', "a+b%20c", "\u6a21\u578b"):
+            servers = Servers(FRONT, TOY_WORKER, name=name)
+            try:
+                self.assertEqual([model["id"] for model in servers.get("/v1/models")[1]["data"]], [name])
+                status, model = servers.get("/v1/models/" + urllib.parse.quote(name, safe=""))
+                self.assertEqual((status, model["id"]), (200, name))
+                for path, body in (("/v1/chat/completions", CHAT), ("/v1/completions", COMPLETION)):
+                    status, reply = servers.post(path, {**body, "model": name})
+                    self.assertEqual((status, reply["model"]), (200, name))
+                self.assertEqual(servers.post("/v1/completions", {**COMPLETION, "model": name + " "})[0], 404)
+                status, metrics, _ = servers.ask("GET", "/metrics")
+                self.assertEqual(status, 200)
+                for line in metrics.decode().splitlines():
+                    self.assertRegex(line, r'^(#.*|[a-z_]+(\{[a-z_]+="[^"]*"(,[a-z_]+="[^"]*")*\})? \S+)$')
+            finally:
+                servers.close()
+
+
 class Serve(unittest.TestCase):
     def test_ete_serve_http(self):
         with tempfile.TemporaryDirectory(dir="/tmp") as directory:
@@ -382,10 +465,33 @@ class Serve(unittest.TestCase):
                 status, body = servers.post("/v1/completions", {**COMPLETION, "ignore_eos": True})
                 self.assertEqual(status, 200, body)
                 self.assertEqual(body["usage"]["completion_tokens"], 12, body)
+                self.check_cache(servers)
             finally:
                 process.send_signal(signal.SIGTERM)
                 self.assertEqual(process.wait(30), 0)
                 log.close()
+
+    def check_cache(self, servers):
+        """What skips the worker's cache neither finds anything in it nor leaves anything there."""
+        self.wait_for_lookups(servers, 1)
+        cached = []
+        for cache in (False, False, True, True, False):
+            ask = {"prompt": "a prompt of its own, " * 4, "max_tokens": 1, "cache_prompt": cache}
+            status, body = servers.post("/v1/completions", ask)
+            self.assertEqual(status, 200, body)
+            cached.append(body["usage"]["prompt_tokens_details"]["cached_tokens"])
+        self.assertEqual([tokens > 0 for tokens in cached], [False, False, False, True, False])
+        self.wait_for_lookups(servers, 3)
+
+    def wait_for_lookups(self, servers, due):
+        """The front asks its worker for them now and then."""
+        end = time.monotonic() + 20
+        found = -1
+        while found < due and time.monotonic() < end:
+            time.sleep(0.05)
+            lines = servers.ask("GET", "/metrics")[1].decode().splitlines()
+            found = sum(float(line.split()[-1]) for line in lines if line.startswith("ete_worker_prefix_lookups_total"))
+        self.assertEqual(found, due)
 
     def test_addresses_that_it_must_not_have(self):
         for arguments, part in (

@@ -51,6 +51,40 @@ HOSTILE = """# Title <b>x</b>
 
 > quoted
 """
+WIDE = f"""
+|{" column |" * 12}
+|{"---|" * 12}
+|{" value |" * 12}
+
+"""
+
+# What WCAG 2 AA calls too faint: text below 4.5 to 1, the edge of a field or of an empty cell below 3 to 1.
+TOO_FAINT = """
+const rgba = (text) => text.match(/[\\d.]+/g).map(Number);
+const light = ([r, g, b]) => [r, g, b].map((v) => v / 255).map((v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+  .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+const ratio = (a, b) => { const [low, high] = [light(a), light(b)].sort((x, y) => x - y); return (high + 0.05) / (low + 0.05); };
+const behind = (node) => {
+  for (let one = node; one; one = one.parentElement) {
+    const back = rgba(getComputedStyle(one).backgroundColor);
+    if (back.length < 4 || back[3] > 0) return back;
+  }
+  return [255, 255, 255];
+};
+const bad = [];
+const check = (node, colour, around, least) => {
+  const found = ratio(rgba(colour), behind(around));
+  if (found < least) bad.push(`${node.tagName} ${node.id || node.className} ${found.toFixed(2)}`);
+};
+for (const node of document.querySelectorAll('body *')) {
+  if (!node.checkVisibility()) continue;
+  const style = getComputedStyle(node);
+  if ([...node.childNodes].some((one) => one.nodeType === 3 && one.data.trim())) check(node, style.color, node, 4.5);
+  if (node.matches('input, select, textarea, .cells .off')) check(node, style.borderTopColor, node.parentElement, 3);
+  if (node.matches('.track > *, .stack li i')) check(node, style.backgroundColor, node.parentElement, 3);
+}
+return bad;
+"""
 
 
 class PageTest(unittest.TestCase):
@@ -220,6 +254,11 @@ class Browser(PageTest):
             self.get(f"#{name}").send_keys(value)
         self.get("#settings .primary").click()
 
+    def small(self):
+        """What a finger would miss."""
+        shown = [one for one in self.all("button, input, select, textarea, summary") if one.is_displayed()]
+        return [one.get_attribute("id") or one.text for one in shown if one.size["height"] < 40]
+
     def replies(self):
         return [one.text for one in self.all("#log > .assistant .body")]
 
@@ -365,14 +404,36 @@ class Browser(PageTest):
             .filter((one) => !(one.textContent.trim() || one.labels?.length || one.ariaLabel)).map((one) => one.id)""")
         self.assertEqual(nameless, [])
 
+    def test_a_scrollbar_moves_nothing(self):
+        edges = lambda: self.script("""return ['#log', '#composer'].map((one) => {
+            const box = document.querySelector(one).getBoundingClientRect(); return (box.left + box.right) / 2; })""")  # noqa: E731
+        self.put([{"role": "user", "content": "short"}])
+        before = edges()
+        self.assertEqual(before[0], before[1])
+        self.put([{"role": "user", "content": "long\n" * 100}])
+        self.assertGreater(self.script("return scroller.scrollHeight - scroller.clientHeight"), 0)
+        self.assertEqual(edges(), before)
+        # What is there for readers of the screen only takes no room below, either.
+        self.put([{"role": "user", "content": "long\n" * 100}, {"role": "user", "content": "last"}])
+        self.assertEqual(self.script("return document.documentElement.scrollHeight - innerHeight"), 0)
+
+    def test_contrast(self):
+        self.put([{"role": "user", "content": "Show."}, {"role": "assistant", "content": "<think>why</think>" + HOSTILE}])
+        self.script("document.querySelector('details').open = true")
+        self.settle(top_p="7")  # a refusal
+        for name in ("light", "dark"):
+            self.scheme(name)
+            time.sleep(0.6)  # of transitions
+            self.assertEqual(self.script(TOO_FAINT), [], name)
+
     def test_narrow(self):
         self.size(360, 740)
-        self.put([{"role": "user", "content": "Show me code."}, {"role": "assistant", "content": HOSTILE + "\n" + "x" * 300}])
+        self.put([{"role": "user", "content": "Show me code."}, {"role": "assistant", "content": HOSTILE + WIDE + "x" * 300}])
+        self.assertLess(self.all("#log table")[-1].size["height"], 100, "words of a table are torn apart")
         for part in ("html", "#scroller", "#composer"):
             over = self.script("const one = document.querySelector(arguments[0]); return one.scrollWidth - one.clientWidth", part)
             self.assertLessEqual(over, 0, part)
-        small = [one.get_attribute("id") for one in self.all("nav button, #send") if one.size["height"] < 40]
-        self.assertEqual(small, [])
+        self.assertEqual(self.small(), [])
         self.assertFalse(self.get("#engine").is_displayed())
         self.picture("narrow")
         self.get("#toggle-engine").click()
@@ -383,6 +444,7 @@ class Browser(PageTest):
         self.settle(max_tokens="30", temperature="0")
         self.get("#open-settings").click()
         self.picture("narrow-settings")
+        self.assertEqual(self.small(), [])
         edges = self.script("""const edge = (one) => one.getBoundingClientRect();
             return [edge(document.querySelector('#settings-title')).top - edge(document.querySelector('#settings')).top,
                     edge(document.querySelector('#settings')).bottom - edge(document.querySelector('#settings .primary')).bottom]""")

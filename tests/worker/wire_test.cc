@@ -29,6 +29,12 @@ Message parse(const char* text) {
   return message;
 }
 
+TEST(Wire, AnOpenThatSkipsThePrefixCache) {
+  EXPECT_TRUE(
+      to_open_request(parse<v1::Open>("request_id: 'r' skip_prefix_cache: true"), kLimits).skip_prefix_cache);
+  EXPECT_FALSE(to_open_request(parse<v1::Open>("request_id: 'r'"), kLimits).skip_prefix_cache);
+}
+
 class BadStep : public testing::TestWithParam<BadMessage> {};
 
 TEST_P(BadStep, IsRefusedNamingTheField) {

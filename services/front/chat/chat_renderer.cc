@@ -3,6 +3,25 @@
 #include <utility>
 
 namespace ete::front {
+namespace {
+
+// what: as render_helper.py names it. Answering as if it had not been there would be answering something
+// else.
+FrontError ignores(const std::string& what) {
+  if (what == "tools") {
+    return {FrontErrorCode::unsupported,
+            "tools: the model's chat template does not take tools; expected a request without them or with "
+            "\"tool_choice\": \"none\", or a model whose template takes them",
+            "tools"};
+  }
+  const std::string dropped = what == "tool" ? "turns of the role \"tool\"" : "tool_calls";
+  return {FrontErrorCode::unsupported,
+          "messages: the model's chat template drops " + dropped +
+              "; expected a conversation without them, or a model whose template takes them",
+          "messages"};
+}
+
+}  // namespace
 
 ChatRenderer::ChatRenderer(RenderLimits limits, std::string python)
     : limits_(limits), python_(std::move(python)), thread_([this] { run(); }) {}
@@ -60,6 +79,7 @@ ChatRenderer::Result ChatRenderer::answer(const std::string& request) {
     // It may have been killed while it had nothing to do.
     if (reply.kind == Kind::lost) reply = ask(request);
     if (reply.kind == Kind::text) return {std::move(reply.text), std::nullopt};
+    if (reply.kind == Kind::ignored) return {"", ignores(reply.text)};
     if (reply.kind == Kind::raised) {
       return {"", FrontError(FrontErrorCode::invalid_argument,
                              "messages: the model's chat template refuses them: " + reply.text, "messages")};

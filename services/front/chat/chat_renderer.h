@@ -29,8 +29,8 @@ class ChatRenderer {
 
   struct Result {
     std::string text;
-    // invalid_argument: the template refuses the conversation. unsupported: it cannot be rendered, or a
-    // package is missing. unavailable: try again.
+    // invalid_argument: the template refuses the conversation. unsupported: it cannot be rendered, it ignores
+    // the conversation's tools, or a package is missing. unavailable: try again.
     std::optional<FrontError> error;
   };
   using Done = std::function<void(Result)>;

@@ -138,6 +138,7 @@ RenderHelper::Reply RenderHelper::render(const std::string& request) {
   frame.erase(0, 1);
   return {kind == 't'   ? Reply::Kind::text
           : kind == 'r' ? Reply::Kind::raised
+          : kind == 'i' ? Reply::Kind::ignored
                         : Reply::Kind::broken,
           std::move(frame)};
 }

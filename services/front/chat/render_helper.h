@@ -30,10 +30,11 @@ class RenderHelper {
   struct Reply {
     enum class Kind {
       text,
-      raised,  // by the template, about the conversation
-      broken,  // the template cannot be rendered
-      hung,    // it took too long; this helper is of no more use
-      lost,    // it ended; likewise
+      raised,   // by the template, about the conversation
+      ignored,  // something of tools, which leaves no trace in the text: "tools", "tool_calls" or "tool"
+      broken,   // the template cannot be rendered
+      hung,     // it took too long; this helper is of no more use
+      lost,     // it ended; likewise
     };
     Kind kind = Kind::lost;
     std::string text;  // or why not

@@ -2,7 +2,8 @@
 
 Frames on stdin and stdout: 4 bytes of length, little-endian, then the bytes. A request is JSON: {"template", "variables",
 "output_bytes"}. A reply is one letter and UTF-8 text: y ready, m a package is missing, t the rendered text, r what the
-template raised, b why the template cannot be rendered. The only argument: the most bytes of memory.
+template raised, b why the template cannot be rendered, i what of the conversation it ignores: tools, tool_calls or tool.
+The only argument: the most bytes of memory.
 """
 
 import contextlib
@@ -102,9 +103,9 @@ def compiled(template):
     return environment.from_string(template)
 
 
-def render(request):
+def render(request, variables):
     size, pieces = 0, []
-    for piece in compiled(request["template"]).generate(**request["variables"]):
+    for piece in compiled(request["template"]).generate(**variables):
         size += len(piece.encode())
         if size > request["output_bytes"]:
             raise TooLong
@@ -112,10 +113,48 @@ def render(request):
     return "".join(pieces)
 
 
+def changed_conversations(variables):
+    """What of tools a template may not know, each with a conversation whose text is the same only if it does not."""
+    if variables.get("tools"):
+        yield "tools", {**variables, "tools": None}
+    messages = variables.get("messages") or []
+    # A template that shows tools may let a call's result say all, as Granite's does.
+    if not variables.get("tools") and any(message.get("tool_calls") for message in messages):
+        bare = [{key: message[key] for key in message if key != "tool_calls"} for message in messages]
+        yield "tool_calls", {**variables, "messages": bare}
+    if any(message["role"] == "tool" for message in messages):
+        other = [
+            {**message, "content": "x" + message["content"]} if message["role"] == "tool" else message
+            for message in messages
+        ]
+        yield "tool", {**variables, "messages": other}
+
+
+def renders(request, variables, text):
+    """Whether just this text comes of them; no more is rendered than shows it."""
+    end = 0
+    for piece in compiled(request["template"]).generate(**variables):
+        if not text.startswith(piece, end):
+            return False
+        end += len(piece)
+    return end == len(text)
+
+
+def ignored(request, text):
+    for what, variables in changed_conversations(request["variables"]):
+        # Where it fails, it has noticed.
+        with contextlib.suppress(Exception):
+            if renders(request, variables, text):
+                return what
+    return None
+
+
 def answer(data):
     try:
         request = json.loads(data)
-        return b"t", render(request)
+        text = render(request, request["variables"])
+        what = ignored(request, text)
+        return (b"t", text) if what is None else (b"i", what)
     except Raised as error:
         return b"r", str(error)
     except TooLong:

@@ -1,21 +1,21 @@
 #include "services/front/chat/reply_parser.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
+
+#include "services/front/chat/call_json.h"
 
 namespace ete::front {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr std::string_view kThink = "<think>";
 constexpr std::string_view kThinkEnd = "</think>";
 constexpr std::string_view kCall = "<tool_call>";
-constexpr std::string_view kCallEnd = "</tool_call>";
+constexpr std::string_view kCallEnd = kToolCallEnd;
 constexpr std::string_view kPythonTag = "<|python_tag|>";
-constexpr int kMostDepth = 64;
+// So many bytes of a tag can hardly be anything else.
+constexpr size_t kTellingBytes = 5;
 
 bool contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
@@ -35,20 +35,11 @@ size_t open_tail(std::string_view text, std::string_view tag) {
   return n;
 }
 
-// {"name": ..., "arguments" or "parameters": {...}}
-std::optional<ReplyParser::Call> read_call(std::string_view text) {
-  const auto within_depth = [](int depth, Json::parse_event_t /*event*/, Json& /*parsed*/) {
-    return depth <= kMostDepth;
-  };
-  const Json json = Json::parse(text, within_depth, false);
-  if (!json.is_object() || !json.contains("name") || !json["name"].is_string()) return std::nullopt;
-  for (const char* key : {"arguments", "parameters"}) {
-    const auto it = json.find(key);
-    if (it == json.end()) continue;
-    if (!it->is_object()) return std::nullopt;
-    return ReplyParser::Call{json["name"].get<std::string>(), it->dump()};
-  }
-  return std::nullopt;
+// The JSON of a reply that may be a bare call.
+std::string_view bare_json(std::string_view reply) {
+  reply = without_space_before(reply);
+  if (reply.starts_with(kPythonTag)) reply.remove_prefix(kPythonTag.size());
+  return reply;
 }
 
 }  // namespace
@@ -80,8 +71,9 @@ ReplyParser::Part ReplyParser::push(std::string_view text) {
   return part;
 }
 
-ReplyParser::Part ReplyParser::finish() {
+ReplyParser::Part ReplyParser::finish(ReplyEnd end) {
   Part part;
+  if (end == ReplyEnd::cut) take_cut(part);
   while (step(part, true)) {
   }
   part.content += std::exchange(held_, {});
@@ -171,10 +163,8 @@ bool ReplyParser::step_call(Part& part, bool last) {
   std::string_view text = held_;
   if (tools_ == ToolCallStyle::bare) {
     if (!last) return false;
-    text = without_space_before(text);
-    if (text.starts_with(kPythonTag)) text.remove_prefix(kPythonTag.size());
-    if (auto call = read_call(text)) {
-      part.calls.push_back(std::move(*call));
+    if (auto call = read_call(bare_json(text))) {
+      part.calls.push_back({std::move(call->name), std::move(call->arguments)});
       held_.clear();
     }
     return false;
@@ -184,7 +174,7 @@ bool ReplyParser::step_call(Part& part, bool last) {
   if (end == std::string_view::npos && !last) return false;
   const size_t after = end == std::string_view::npos ? text.size() : end + kCallEnd.size();
   if (auto call = read_call(text.substr(0, end))) {
-    part.calls.push_back(std::move(*call));
+    part.calls.push_back({std::move(call->name), std::move(call->arguments)});
     held_.erase(0, after);
     state_ = State::after_thoughts;
   } else {
@@ -193,6 +183,27 @@ bool ReplyParser::step_call(Part& part, bool last) {
     state_ = State::content;
   }
   return true;
+}
+
+void ReplyParser::take_cut(Part& part) {
+  if (state_ == State::content && tools_ != ToolCallStyle::none) {
+    // What is held here is the beginning of a tag, and space before it.
+    if (without_space_before(held_).size() >= kTellingBytes) held_.clear();
+    return;
+  }
+  if (state_ != State::call) return;
+  const bool bare = tools_ == ToolCallStyle::bare;
+  const std::string_view text = bare ? bare_json(held_) : std::string_view(held_);
+  if (read_call(text)) return;
+  const size_t tag = bare ? 0 : open_tail(text, kCallEnd);
+  if (read_call(text.substr(0, text.size() - tag))) {
+    held_.resize(held_.size() - tag);
+    return;
+  }
+  CutCall cut = read_cut_call(text);
+  if (!cut.possible) return;
+  if (cut.call) part.calls.push_back({std::move(cut.call->name), std::move(cut.call->arguments), true});
+  held_.clear();
 }
 
 }  // namespace ete::front

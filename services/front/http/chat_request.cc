@@ -66,7 +66,9 @@ RequestJson read_message(const RequestJson& json, const std::string& path) {
     refuse_field(path + ".content", "nothing", "a string or a list of parts");
   message["content"] =
       content == nullptr ? RequestJson("") : RequestJson(text_of(*content, path + ".content"));
-  if (calls != nullptr) message["tool_calls"] = with_parsed_arguments(*calls, path + ".tool_calls");
+  // Some clients write none as an empty list; templates would take the turn for one of calls.
+  const bool has_calls = calls != nullptr && *calls != RequestJson::array();
+  if (has_calls) message["tool_calls"] = with_parsed_arguments(*calls, path + ".tool_calls");
   for (const char* name : {"name", "tool_call_id", "reasoning_content"}) {
     if (auto value = fields.string(name)) message[name] = std::move(*value);
   }

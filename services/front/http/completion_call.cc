@@ -116,7 +116,7 @@ void CompletionCall::read_style(const std::string& prompt) {
   if (!chat.tools.forced.is_null()) {
     force_call(chat.tools.forced, style_.tools, *settings.mutable_grammar());
   } else if (chat.tools.one_call && style_.tools == ToolCallStyle::tagged) {
-    settings.mutable_stopping()->add_stop("</tool_call>");
+    settings.mutable_stopping()->add_stop(kToolCallEnd);
   }
   if (settings.has_grammar() && style_.think == ThinkStyle::open) {
     settings.mutable_grammar()->set_after("</think>");
@@ -246,7 +246,7 @@ void CompletionCall::on_piece(int choice, const v1::Piece& piece) {
 void CompletionCall::on_finish(int choice, const v1::Finish& finish) {
   start_others(choice);
   ChoiceOutcome& outcome = outcomes_[static_cast<size_t>(choice)];
-  outcome.reason = finish.reason();
+  outcome.finish = finish;
   usage_.completion += finish.generated_tokens();
   if (choice % request_.n == 0) {
     usage_.prompt += finish.prompt_tokens();
@@ -255,7 +255,7 @@ void CompletionCall::on_finish(int choice, const v1::Finish& finish) {
   if (!request_.stream) return;
   const bool first = !std::exchange(outcome.begun, true);
   std::string events = first ? reply_->begin(choice) : "";
-  events += reply_->finish(choice, finish.reason());
+  events += reply_->finish(choice, finish);
   exchange_->write(std::move(events));
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <boost/asio/buffer.hpp>
+#include <boost/asio/buffers_iterator.hpp>
 #include <boost/asio/error.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/beast/core/string.hpp>
@@ -41,6 +42,19 @@ bool has_unknown_coding(const http::fields& header) {
   const auto [first, last] = header.equal_range(http::field::transfer_encoding);
   return std::any_of(first, last,
                      [](const auto& field) { return !boost::beast::iequals(field.value(), "chunked"); });
+}
+
+// Before a request's first line (RFC 9112, 2.2).
+void skip_empty_lines(boost::beast::flat_buffer& in) {
+  const auto next_is = [&in](std::string_view line) {
+    return in.size() >= line.size() && std::equal(line.begin(), line.end(), asio::buffers_begin(in.cdata()));
+  };
+  while (next_is("\r\n")) in.consume(2);
+}
+
+bool is_encoded(const http::fields& header) {
+  const auto coding = header[http::field::content_encoding];
+  return !coding.empty() && !boost::beast::iequals(coding, "identity");
 }
 
 // As OpenAI words an error of the transport.
@@ -123,6 +137,7 @@ void HttpConnection::on_read(const error_code& error, size_t bytes) {
 
 // Takes as much of a request as has come.
 void HttpConnection::parse() {
+  if (!parser_) skip_empty_lines(in_);
   if (in_.size() == 0) return;
   if (!parser_) {
     parser_.emplace();
@@ -157,7 +172,8 @@ void HttpConnection::parse() {
     return refuse(503, "too many requests with large bodies are under way; try again later");
   }
   if (parser_->is_done()) return handle();
-  if (parser_->is_header_done() && !continue_said_ &&
+  // Clients of HTTP/1.0 take it for the answer.
+  if (parser_->is_header_done() && !continue_said_ && parser_->get().version() >= 11 &&
       boost::beast::iequals(parser_->get()[http::field::expect], "100-continue")) {
     continue_said_ = true;
     send("HTTP/1.1 100 Continue\r\n\r\n");
@@ -179,6 +195,16 @@ void HttpConnection::handle() {
   keep_alive_ = keep_alive_ && message.keep_alive();
   chunked_ = message.version() >= 11;
   head_only_ = message.method() == http::verb::head;
+  // Whoever stands between may have read another of them, and whose page asks depends on it.
+  const auto hosts = message.count(http::field::host);
+  if (hosts > 1 || (hosts == 0 && message.version() >= 11)) {
+    return refuse(400, "no HTTP request: " + std::to_string(hosts) + " Host lines; expected one");
+  }
+  if (is_encoded(message)) {
+    const std::string coding(message[http::field::content_encoding]);
+    return refuse(415, "Content-Encoding: \"" + service::safe_text(coding, 50) +
+                           "\" is not accepted; expected the body as it is");
+  }
   HttpRequest request;
   request.method = std::string(message.method_string());
   const std::string_view view{message.target().data(), message.target().size()};

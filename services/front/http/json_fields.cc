@@ -12,7 +12,8 @@ namespace ete::front {
 namespace {
 
 constexpr size_t kMaxDepth = 64;
-constexpr size_t kMostShown = 64;  // bytes of a value in a message
+constexpr size_t kMostShown = 64;     // bytes of a value in a message
+constexpr int kNumberOverflow = 406;  // nlohmann's number for what no double holds
 
 // nlohmann's own builder looks through all members of an object for each new one: time that grows with the
 // square of what a request holds.
@@ -42,8 +43,9 @@ class RequestBuilder final : public nlohmann::json_sax<RequestJson> {
   bool start_array(size_t /*size*/) override { return open(RequestJson::array()); }
   bool end_array() override { return close(); }
 
-  bool parse_error(size_t /*position*/, const std::string& /*token*/,
+  bool parse_error(size_t /*position*/, const std::string& token,
                    const nlohmann::detail::exception& error) override {
+    if (error.id == kNumberOverflow) refuse_field(path(), service::safe_text(token, kMostShown), "a number");
     throw FrontError(FrontErrorCode::invalid_argument,
                      "the request is no JSON: " + service::safe_text(error.what(), 200));
   }
@@ -67,6 +69,18 @@ class RequestBuilder final : public nlohmann::json_sax<RequestJson> {
     RequestJson value = std::move(open_.back().value);
     open_.pop_back();
     return add(std::move(value));
+  }
+  // Where the next value stands.
+  std::string path() const {
+    std::string path;
+    for (const Open& in : open_) {
+      if (in.value.is_array()) {
+        path += "[" + std::to_string(in.value.size()) + "]";
+      } else {
+        path += (path.empty() ? "" : ".") + service::safe_text(in.name, kMostShown);
+      }
+    }
+    return path;
   }
   bool add(RequestJson value) {
     if (open_.empty()) {

@@ -33,7 +33,7 @@ constexpr std::array<Row, 10> kTable = {{
 // The client's name of a field that generation.proto calls `field`; what follows its first name (an index)
 // stays.
 std::string client_name(const std::string& field, const FieldNames& names) {
-  const std::array<std::pair<std::string, std::string>, 13> known = {{
+  const std::array<std::pair<std::string, std::string>, 14> known = {{
       {"stopping.max_tokens", names.max_tokens},
       {"logprobs.top", names.logprobs},
       {"logprobs.prompt", "echo"},
@@ -47,6 +47,7 @@ std::string client_name(const std::string& field, const FieldNames& names) {
       {"sampling.", ""},
       {"stopping.", ""},
       {"ids", "tokens"},  // of a DetokenizeRequest
+      {"messages", names.prompt},
   }};
   for (const auto& [from, to] : known) {
     if (field.starts_with(from)) return to + field.substr(from.size());

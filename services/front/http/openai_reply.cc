@@ -132,8 +132,8 @@ class TextReply final : public CompletionReply {
     if (token_ids()) json["token_ids"] = ids_json(piece.ids());
     return chunk(std::move(json));
   }
-  std::string finish(int choice, v1::FinishReason reason) override {
-    Json json = json_of(choice, "", {}, finish_name(reason));
+  std::string finish(int choice, const v1::Finish& finish) override {
+    Json json = json_of(choice, "", {}, finish_name(finish.reason()));
     if (token_ids()) json["token_ids"] = Json::array();
     return chunk(std::move(json));
   }
@@ -151,10 +151,11 @@ class TextReply final : public CompletionReply {
 
  private:
   Json text_choice(int index, const ChoiceOutcome& outcome) {
-    if (echoed_.empty()) return json_of(index, outcome.text, outcome.logprobs, finish_name(outcome.reason));
+    if (echoed_.empty())
+      return json_of(index, outcome.text, outcome.logprobs, finish_name(outcome.finish.reason()));
     Json all = prompt_logprobs(index, outcome.prompt);
-    Json choice =
-        json_of(index, prompt_text(index) + outcome.text, outcome.logprobs, finish_name(outcome.reason));
+    Json choice = json_of(index, prompt_text(index) + outcome.text, outcome.logprobs,
+                          finish_name(outcome.finish.reason()));
     if (all.is_null() || choice["logprobs"].is_null()) {
       if (!all.is_null()) choice["logprobs"] = std::move(all);
       return choice;
@@ -251,10 +252,12 @@ class ChatReply final : public CompletionReply {
     if (token_ids()) beside["token_ids"] = ids_json(piece.ids());
     return events(choice, state_of(choice).parser.push(piece.text()), std::move(beside));
   }
-  std::string finish(int choice, v1::FinishReason reason) override {
+  std::string finish(int choice, const v1::Finish& finish) override {
     State& state = state_of(choice);
-    const std::string last = events(choice, state.parser.finish(), nothing_beside());
-    Json end = delta(choice, Json::object(), nullptr, reason_name(reason, state.calls > 0));
+    const ReplyParser::Part part = state.parser.finish(end_of(finish));
+    const std::string last = events(choice, part, nothing_beside());
+    Json end = delta(choice, Json::object(), nullptr,
+                     reason_name(finish.reason(), state.calls > 0 && !ends_cut(part)));
     end.update(nothing_beside());
     return last + chunk(std::move(end));
   }
@@ -265,7 +268,7 @@ class ChatReply final : public CompletionReply {
   Json choice_json(int index, const ChoiceOutcome& outcome) override {
     ReplyParser parser(style_.think, style_.tools);
     ReplyParser::Part reply = parser.push(outcome.text);
-    const ReplyParser::Part last = parser.finish();
+    const ReplyParser::Part last = parser.finish(end_of(outcome.finish));
     reply.reasoning += last.reasoning;
     reply.content += last.content;
     reply.calls.insert(reply.calls.end(), last.calls.begin(), last.calls.end());
@@ -275,10 +278,11 @@ class ChatReply final : public CompletionReply {
       if (reply.content.empty()) message["content"] = nullptr;
       for (const ReplyParser::Call& call : reply.calls) message["tool_calls"].push_back(call_json(call));
     }
-    Json choice = {{"index", index},
-                   {"message", std::move(message)},
-                   {"logprobs", logprobs_json(outcome.logprobs)},
-                   {"finish_reason", reason_name(outcome.reason, !reply.calls.empty())}};
+    Json choice = {
+        {"index", index},
+        {"message", std::move(message)},
+        {"logprobs", logprobs_json(outcome.logprobs)},
+        {"finish_reason", reason_name(outcome.finish.reason(), !reply.calls.empty() && !ends_cut(reply))}};
     if (token_ids())
       choice.update(
           {{"prompt_token_ids", ids_json(outcome.prompt.prompt_ids())}, {"token_ids", outcome.ids}});
@@ -296,6 +300,9 @@ class ChatReply final : public CompletionReply {
     return states_.try_emplace(choice, State{ReplyParser(style_.think, style_.tools)}).first->second;
   }
 
+  static bool ends_cut(const ReplyParser::Part& part) { return !part.calls.empty() && part.calls.back().cut; }
+
+  // has_calls: that a client can make.
   static const char* reason_name(v1::FinishReason reason, bool has_calls) {
     const std::string name = finish_name(reason);
     return has_calls && name == "stop" ? "tool_calls" : finish_name(reason);
@@ -377,6 +384,19 @@ std::unique_ptr<OpenAiReply> make_completion_reply(std::shared_ptr<const ServedM
 std::unique_ptr<OpenAiReply> make_chat_reply(std::shared_ptr<const ServedModel> model,
                                              const OpenAiRequest& request, const ReplyStyle& style) {
   return std::make_unique<ChatReply>(std::move(model), request, "chatcmpl-" + service::random_id(), style);
+}
+
+ReplyEnd end_of(const v1::Finish& finish) {
+  switch (finish.reason()) {
+    case v1::FINISH_REASON_LENGTH:
+    case v1::FINISH_REASON_CONTEXT_FULL:
+      return ReplyEnd::cut;
+    case v1::FINISH_REASON_STOP_STRING:
+      // This one is the end of a call.
+      return finish.stop() == kToolCallEnd ? ReplyEnd::own : ReplyEnd::cut;
+    default:
+      return ReplyEnd::own;
+  }
 }
 
 int64_t unix_time() {

@@ -19,7 +19,7 @@ struct ChoiceOutcome {
   std::string text;
   std::vector<int32_t> ids;  // where they were asked for
   std::vector<v1::TokenLogprobs> logprobs;
-  v1::FinishReason reason = v1::FINISH_REASON_UNSPECIFIED;
+  v1::Finish finish;
   bool heard_of = false;  // its first piece, or its end, has come
   bool begun = false;     // of a stream: its first event is out
 };
@@ -43,7 +43,7 @@ class OpenAiReply {
   virtual std::string prompt(int /*choice*/, const v1::PromptInfo& /*prompt*/) { return ""; }
   virtual std::string begin(int choice) = 0;
   virtual std::string piece(int choice, const v1::Piece& piece) = 0;
-  virtual std::string finish(int choice, v1::FinishReason reason) = 0;
+  virtual std::string finish(int choice, const v1::Finish& finish) = 0;
   virtual std::string last(const TokenUsage& usage) = 0;
   // Instead of events: the whole body.
   virtual std::string whole(const std::vector<ChoiceOutcome>& choices, const TokenUsage& usage) = 0;
@@ -53,6 +53,9 @@ std::unique_ptr<OpenAiReply> make_completion_reply(std::shared_ptr<const ServedM
                                                    const OpenAiRequest& request, const ReplyStyle& style);
 std::unique_ptr<OpenAiReply> make_chat_reply(std::shared_ptr<const ServedModel> model,
                                              const OpenAiRequest& request, const ReplyStyle& style);
+
+// Of the reply's text.
+ReplyEnd end_of(const v1::Finish& finish);
 
 // Seconds since 1970.
 int64_t unix_time();

@@ -4,7 +4,6 @@
 #include <charconv>
 #include <limits>
 
-#include "services/common/process.h"
 #include "services/front/front_error.h"
 #include "services/front/http/response_format.h"
 
@@ -150,8 +149,7 @@ void read_common(JsonFields& fields, OpenAiRequest& request) {
     settings.set_draft_tokens(static_cast<int32_t>(*drafts));
   }
   if (auto salt = fields.string("cache_salt")) settings.set_cache_salt(std::move(*salt));
-  // Under a salt that nobody had before there is nothing to reuse.
-  if (!fields.boolean("cache_prompt").value_or(true)) settings.set_cache_salt(service::random_id());
+  if (!fields.boolean("cache_prompt").value_or(true)) settings.set_skip_prefix_cache(true);
   if (const auto value = fields.boolean("resume")) settings.set_resume(*value);
   for (const char* name : {"user", "metadata", "store", "service_tier", "safety_identifier",
                            "prompt_cache_key", "prompt_cache_retention"}) {

@@ -27,9 +27,9 @@ class ResponsesReply final : public OpenAiReply {
   std::string piece(int /*choice*/, const v1::Piece& piece) override {
     return take(parser_.push(piece.text()));
   }
-  std::string finish(int /*choice*/, v1::FinishReason reason) override {
-    reason_ = reason;
-    std::string events = take(parser_.finish());
+  std::string finish(int /*choice*/, const v1::Finish& finish) override {
+    reason_ = finish.reason();
+    std::string events = take(parser_.finish(end_of(finish)));
     events += close();
     return events;
   }
@@ -38,9 +38,9 @@ class ResponsesReply final : public OpenAiReply {
     return event(std::string("response.") + status, {{"response", response_json(status, usage_json(usage))}});
   }
   std::string whole(const std::vector<ChoiceOutcome>& choices, const TokenUsage& usage) override {
-    reason_ = choices[0].reason;
+    reason_ = choices[0].finish.reason();
     take(parser_.push(choices[0].text));
-    take(parser_.finish());
+    take(parser_.finish(end_of(choices[0].finish)));
     close();
     return json_text(response_json(is_cut() ? "incomplete" : "completed", usage_json(usage)));
   }
@@ -174,14 +174,16 @@ class ResponsesReply final : public OpenAiReply {
                  {"status", "in_progress"}, {"call_id", "call_" + service::random_id()},
                  {"name", call.name},       {"arguments", ""}};
     events += event("response.output_item.added", {{"output_index", output_.size()}, {"item", item}});
-    Json delta = place(false);
-    delta["delta"] = call.arguments;
-    events += event("response.function_call_arguments.delta", delta);
+    if (!call.arguments.empty()) {
+      Json delta = place(false);
+      delta["delta"] = call.arguments;
+      events += event("response.function_call_arguments.delta", delta);
+    }
     Json arguments = place(false);
     arguments["name"] = call.name;
     arguments["arguments"] = call.arguments;
     events += event("response.function_call_arguments.done", arguments);
-    item["status"] = "completed";
+    item["status"] = call.cut ? "incomplete" : "completed";
     item["arguments"] = call.arguments;
     events += event("response.output_item.done", {{"output_index", output_.size()}, {"item", item}});
     output_.push_back(std::move(item));

@@ -78,6 +78,38 @@ TEST_F(ChatRendererTest, RendersWhatTransformersRenders) {
   }
 }
 
+// Of the published templates, which take what of tools; the others are as if it had not been there.
+TEST_F(ChatRendererTest, ToolsThatLeaveNoTraceAreTold) {
+  const Json user = {{"role", "user"}, {"content", "x"}};
+  const Json function = {{"name", "f"}, {"parameters", {{"type", "object"}}}, {"arguments", Json::object()}};
+  const Json one = Json::array({{{"id", "abcdefghi"}, {"type", "function"}, {"function", function}}});
+  const Json call = {{"role", "assistant"}, {"content", "c"}, {"tool_calls", one}};
+  const Json result = {{"role", "tool"}, {"content", "r"}, {"tool_call_id", "abcdefghi"}};
+  const auto field = [&](const std::string& name, const Json& messages, const Json& tools) {
+    const Json given = {{"messages", messages}, {"tools", tools}, {"add_generation_prompt", true}};
+    const auto error = render(renderer_, contents(kTemplates + name + ".jinja"), given).error;
+    return error ? error->field() : "";
+  };
+  const Json question = Json::array({user});
+  const Json conversation = Json::array({user, call, result});
+  for (const char* name : {"qwen2_5", "qwen3", "llama3", "hermes", "mistral"}) {
+    EXPECT_EQ(field(name, question, one), "") << name;
+    EXPECT_EQ(field(name, conversation, one), "") << name;
+    EXPECT_EQ(field(name, conversation, nullptr), "") << name;
+  }
+  for (const char* name : {"smollm2", "chatml", "zephyr", "gemma3", "phi3"}) {
+    EXPECT_EQ(field(name, question, one), "tools") << name;
+    EXPECT_EQ(field(name, question, nullptr), "") << name;
+    EXPECT_EQ(field(name, conversation, nullptr), "messages") << name;
+  }
+  const std::string results_only =
+      "{{ tools | tojson }}{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}";
+  const Json with_tools = {{"messages", conversation}, {"tools", one}};
+  EXPECT_FALSE(render(renderer_, results_only, with_tools).error);
+  EXPECT_EQ(field("phi3", Json::array({user, result}), nullptr), "messages");
+  EXPECT_EQ(field("smollm2", Json::array({user, result}), nullptr), "");
+}
+
 TEST_F(ChatRendererTest, EndlessTemplateIsStoppedInTime) {
   ASSERT_EQ(render(renderer_, "ready").text, "ready");
   const auto begin = steady_clock::now();

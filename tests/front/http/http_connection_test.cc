@@ -77,16 +77,17 @@ TEST_F(HttpConnectionTest, ManyRequestsOnOneConnection) {
   start();
   HttpClient client(port());
   EXPECT_EQ(client.ask(HttpClient::post("/a?x=1", "body")).body, "POST /a body");
-  EXPECT_EQ(client.ask("GET /b HTTP/1.1\r\n\r\n").body, "GET /b ");
+  EXPECT_EQ(client.ask("GET /b HTTP/1.1\r\nHost: x\r\n\r\n").body, "GET /b ");
   // Two at once, and a third byte by byte.
   client.send(HttpClient::post("/c", "1") + HttpClient::post("/d", "2"));
   EXPECT_EQ(client.read().body, "POST /c 1");
   EXPECT_EQ(client.read().body, "POST /d 2");
   for (const char byte : HttpClient::post("/e", "3")) client.send(std::string(1, byte));
   EXPECT_EQ(client.read().body, "POST /e 3");
-  client.send("POST /f HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n");
+  client.send(
+      "POST /f HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n");
   EXPECT_EQ(client.read().body, "POST /f abcde");
-  const HttpAnswer last = client.ask("GET /g HTTP/1.1\r\nConnection: close\r\n\r\n");
+  const HttpAnswer last = client.ask("GET /g HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
   EXPECT_EQ(last.body, "GET /g ");
   EXPECT_TRUE(client.ended());
 }
@@ -94,14 +95,14 @@ TEST_F(HttpConnectionTest, ManyRequestsOnOneConnection) {
 TEST_F(HttpConnectionTest, HeadHasNoBody) {
   start();
   HttpClient client(port());
-  client.send("HEAD /a HTTP/1.1\r\n\r\nGET /b HTTP/1.1\r\n\r\n");
+  client.send("HEAD /a HTTP/1.1\r\nHost: x\r\n\r\nGET /b HTTP/1.1\r\nHost: x\r\n\r\n");
   EXPECT_TRUE(client.wait_for("Content-Length: 8\r\n"));
   EXPECT_TRUE(client.wait_for("\r\n\r\nHTTP/1.1 200 OK"));
 }
 
 TEST_F(HttpConnectionTest, MalformedRequestsAreRefused) {
   start();
-  const std::string post = "POST / HTTP/1.1\r\n";
+  const std::string post = "POST / HTTP/1.1\r\nHost: x\r\n";
   for (const std::string& bytes :
        {std::string("nonsense\r\n\r\n"), std::string("GET\r\n\r\n"), std::string("GET / HTTP/9.9\r\n\r\n"),
         post + "Content-Length: -1\r\n\r\n", post + "Content-Length: 99999999999999999999\r\n\r\n",
@@ -115,7 +116,7 @@ TEST_F(HttpConnectionTest, MalformedRequestsAreRefused) {
     EXPECT_TRUE(client.ended());
   }
   HttpClient client(port());
-  EXPECT_EQ(client.ask("GET /a HTTP/1.1\r\n\r\n").status, 200);
+  EXPECT_EQ(client.ask("GET /a HTTP/1.1\r\nHost: x\r\n\r\n").status, 200);
 }
 
 // RFC 9112 3.2.2. The path is what follows the authority, which holds in place of the header.
@@ -130,8 +131,8 @@ TEST_F(HttpConnectionTest, TargetsInAbsoluteForm) {
   EXPECT_EQ(path_at("http://host"), "GET / ");
   EXPECT_EQ(path_at("http://host?a=/b"), "GET / ");
   EXPECT_EQ(path_at("/http://host/a"), "GET /http://host/a ");
-  EXPECT_EQ(client.ask("OPTIONS * HTTP/1.1\r\n\r\n").body, "OPTIONS * ");
-  EXPECT_EQ(client.ask("OPTIONS http://host HTTP/1.1\r\n\r\n").body, "OPTIONS * ");
+  EXPECT_EQ(client.ask("OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n").body, "OPTIONS * ");
+  EXPECT_EQ(client.ask("OPTIONS http://host HTTP/1.1\r\nHost: x\r\n\r\n").body, "OPTIONS * ");
   client.send("POST http://named:1/stream HTTP/1.1\r\nHost: other\r\nContent-Length: 1\r\n\r\nx");
   const auto exchange = wait_for_exchange();
   ASSERT_NE(exchange, nullptr);
@@ -146,7 +147,7 @@ TEST_F(HttpConnectionTest, OtherTargetsAreRefused) {
         std::string("http://:80/a"), std::string("http://user@host/a"), std::string("ftp://host/a"),
         std::string("http://"), std::string(5000, 'x')}) {
     HttpClient client(port());
-    const HttpAnswer answer = client.ask("GET " + target + " HTTP/1.1\r\n\r\n");
+    const HttpAnswer answer = client.ask("GET " + target + " HTTP/1.1\r\nHost: x\r\n\r\n");
     EXPECT_EQ(answer.status, 400) << target;
     const auto message = answer.json()["error"]["message"].get<std::string>();
     EXPECT_NE(message.find(target.substr(0, 90)), std::string::npos) << message;
@@ -160,7 +161,8 @@ TEST_F(HttpConnectionTest, UnknownTransferEncodingsAreRefused) {
   start();
   for (const char* coding : {"gzip", "gzip, chunked", "identity"}) {
     HttpClient client(port());
-    client.send(std::string("POST / HTTP/1.1\r\nTransfer-Encoding: ") + coding + "\r\n\r\n0\r\n\r\n");
+    client.send(std::string("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: ") + coding +
+                "\r\n\r\n0\r\n\r\n");
     EXPECT_EQ(client.read().status, 501) << coding;
     EXPECT_TRUE(client.ended()) << coding;
   }
@@ -186,14 +188,15 @@ TEST_F(HttpConnectionTest, SizesAreLimited) {
   limits.body_bytes = 2000;
   start(limits);
   HttpClient header(port());
-  EXPECT_EQ(header.ask("GET / HTTP/1.1\r\nX: " + std::string(5000, 'x') + "\r\n\r\n").status, 431);
+  EXPECT_EQ(header.ask("GET / HTTP/1.1\r\nHost: x\r\nX: " + std::string(5000, 'x') + "\r\n\r\n").status, 431);
   HttpClient body(port());
   EXPECT_EQ(body.ask(HttpClient::post("/", std::string(2001, 'x'))).status, 413);
   HttpClient chunked(port());
-  EXPECT_EQ(
-      chunked.ask("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n7d1\r\n" + std::string(2001, 'x'))
-          .status,
-      413);
+  EXPECT_EQ(chunked
+                .ask("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n7d1\r\n" +
+                     std::string(2001, 'x'))
+                .status,
+            413);
   HttpClient fits(port());
   EXPECT_EQ(fits.ask(HttpClient::post("/", std::string(2000, 'x'))).status, 200);
 }
@@ -202,7 +205,8 @@ TEST_F(HttpConnectionTest, BodiesTogetherAreLimited) {
   HttpLimits limits;
   limits.bodies_bytes = 150'000;
   start(limits);
-  const std::string half = "POST / HTTP/1.1\r\nContent-Length: 200000\r\n\r\n" + std::string(100'000, 'x');
+  const std::string half =
+      "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\n\r\n" + std::string(100'000, 'x');
   auto first = std::make_unique<HttpClient>(port());
   first->send(half);
   std::this_thread::sleep_for(milliseconds(200));
@@ -221,12 +225,13 @@ TEST_F(HttpConnectionTest, ConnectionsAreLimited) {
   start(limits);
   auto first = std::make_unique<HttpClient>(port());
   HttpClient second(port());
-  EXPECT_EQ(first->ask("GET / HTTP/1.1\r\n\r\n").status, 200);
-  EXPECT_EQ(second.ask("GET / HTTP/1.1\r\n\r\n").status, 200);
+  EXPECT_EQ(first->ask("GET / HTTP/1.1\r\nHost: x\r\n\r\n").status, 200);
+  EXPECT_EQ(second.ask("GET / HTTP/1.1\r\nHost: x\r\n\r\n").status, 200);
   HttpClient third(port());
   EXPECT_EQ(third.read().status, 503);
   first.reset();
-  EXPECT_TRUE(eventually([&] { return HttpClient(port()).ask("GET / HTTP/1.1\r\n\r\n").status == 200; }));
+  EXPECT_TRUE(
+      eventually([&] { return HttpClient(port()).ask("GET / HTTP/1.1\r\nHost: x\r\n\r\n").status == 200; }));
 }
 
 TEST_F(HttpConnectionTest, SlowAndIdleClientsAreLeft) {
@@ -237,7 +242,7 @@ TEST_F(HttpConnectionTest, SlowAndIdleClientsAreLeft) {
   HttpClient idle(port());
   EXPECT_TRUE(idle.ended());
   HttpClient slow(port());
-  slow.send("POST / HTTP/1.1\r\nContent-Length: 5\r\n\r\nx");
+  slow.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nx");
   EXPECT_EQ(slow.read().status, 408);
   EXPECT_TRUE(slow.ended());
 }
@@ -245,7 +250,7 @@ TEST_F(HttpConnectionTest, SlowAndIdleClientsAreLeft) {
 TEST_F(HttpConnectionTest, ContinuesWhenAsked) {
   start();
   HttpClient client(port());
-  client.send("POST /a HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
+  client.send("POST /a HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
   ASSERT_TRUE(client.wait_for("HTTP/1.1 100 Continue\r\n\r\n"));
   client.read();
   EXPECT_EQ(client.ask("ok").body, "POST /a ok");
@@ -254,7 +259,7 @@ TEST_F(HttpConnectionTest, ContinuesWhenAsked) {
 TEST_F(HttpConnectionTest, StreamsEvents) {
   start();
   HttpClient client(port());
-  client.send("GET /stream HTTP/1.1\r\n\r\n");
+  client.send("GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
   const auto exchange = wait_for_exchange();
   exchange->write("data: 1\n\n");
   ASSERT_TRUE(client.wait_for("data: 1\n\n\r\n"));
@@ -265,7 +270,7 @@ TEST_F(HttpConnectionTest, StreamsEvents) {
   const HttpAnswer answer = client.read();
   EXPECT_EQ(answer.headers.at("content-type"), "text/event-stream; charset=utf-8");
   EXPECT_EQ(answer.body, "data: 1\n\ndata: 2\n\n");
-  EXPECT_EQ(client.ask("GET /b HTTP/1.1\r\n\r\n").body, "GET /b ");
+  EXPECT_EQ(client.ask("GET /b HTTP/1.1\r\nHost: x\r\n\r\n").body, "GET /b ");
 }
 
 TEST_F(HttpConnectionTest, AnOldClientsStreamEndsWithItsConnection) {
@@ -282,7 +287,7 @@ TEST_F(HttpConnectionTest, AnOldClientsStreamEndsWithItsConnection) {
 TEST_F(HttpConnectionTest, AFailureBeforeTheStreamHasAStatus) {
   start();
   HttpClient client(port());
-  client.send("GET /stream HTTP/1.1\r\n\r\n");
+  client.send("GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
   wait_for_exchange()->reply({.status = 429, .body = "no"});
   EXPECT_EQ(client.read().status, 429);
 }
@@ -293,7 +298,7 @@ TEST_F(HttpConnectionTest, CommentsFillPauses) {
   limits.keep_alive = milliseconds(50);
   start(limits);
   HttpClient client(port());
-  client.send("GET /stream HTTP/1.1\r\n\r\n");
+  client.send("GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
   const auto exchange = wait_for_exchange();
   ASSERT_TRUE(client.wait_for(": keep-alive\n\n"));
   std::this_thread::sleep_for(milliseconds(200));
@@ -307,7 +312,7 @@ TEST_F(HttpConnectionTest, CommentsFillPauses) {
 TEST_F(HttpConnectionTest, AClientThatGoesIsNoticed) {
   start();
   auto client = std::make_unique<HttpClient>(port());
-  client->send("GET /stream HTTP/1.1\r\n\r\n");
+  client->send("GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
   auto exchange = wait_for_exchange();
   const auto begin = steady_clock::now();
   client.reset();
@@ -320,7 +325,7 @@ TEST_F(HttpConnectionTest, AClientThatDoesNotReadHoldsLittleAndIsLeft) {
   limits.unread = milliseconds(500);
   start(limits);
   HttpClient client(port(), 4096);
-  client.send("GET /stream HTTP/1.1\r\n\r\n");
+  client.send("GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
   const auto exchange = wait_for_exchange();
   const std::string event = "data: " + std::string(10'000, 'x') + "\n\n";
   size_t written = 0;
@@ -338,15 +343,15 @@ TEST_F(HttpConnectionTest, AClientThatDoesNotReadHoldsLittleAndIsLeft) {
   EXPECT_TRUE(eventually([&] { return watch_->gone == 1; }));
   // Another client is served all the while.
   HttpClient other(port());
-  EXPECT_EQ(other.ask("GET /a HTTP/1.1\r\n\r\n").status, 200);
+  EXPECT_EQ(other.ask("GET /a HTTP/1.1\r\nHost: x\r\n\r\n").status, 200);
 }
 
 TEST_F(HttpConnectionTest, DrainsBehindTheResponse) {
   start();
   HttpClient client(port());
   HttpClient idle(port());
-  EXPECT_EQ(idle.ask("GET /a HTTP/1.1\r\n\r\n").status, 200);
-  client.send("GET /stream HTTP/1.1\r\n\r\n");
+  EXPECT_EQ(idle.ask("GET /a HTTP/1.1\r\nHost: x\r\n\r\n").status, 200);
+  client.send("GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
   auto exchange = wait_for_exchange();
   std::thread stopper([&] { server_->shutdown(std::chrono::seconds(20)); });
   EXPECT_TRUE(idle.ended());
@@ -361,7 +366,7 @@ TEST_F(HttpConnectionTest, DrainsBehindTheResponse) {
 TEST_F(HttpConnectionTest, EndsWhatDoesNotEndInTime) {
   start();
   HttpClient client(port());
-  client.send("GET /stream HTTP/1.1\r\n\r\n");
+  client.send("GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
   wait_for_exchange();
   server_->shutdown(milliseconds(50));
   EXPECT_EQ(watch_->gone, 1);

@@ -129,7 +129,7 @@ TEST_F(HttpServiceTest, AReaderThatPausesGetsEverything) {
 TEST_F(HttpServiceTest, WithoutItsWorkerItSaysSo) {
   start_front_with_http(front_options());
   HttpClient client(port());
-  const HttpAnswer health = client.ask("GET /health HTTP/1.1\r\n\r\n");
+  const HttpAnswer health = client.ask("GET /health HTTP/1.1\r\nHost: x\r\n\r\n");
   EXPECT_EQ(health.status, 503);
   EXPECT_EQ(health.json()["error"]["code"], "unavailable");
   EXPECT_EQ(post("/v1/completions", {{"prompt", "x"}}, 503)["error"]["type"], "server_error");

@@ -55,14 +55,15 @@ TEST(OpenAiRequest, AbsentAndNullAreTheSame) {
   }
 }
 
-TEST(OpenAiRequest, WithoutCacheNoTwoShareASalt) {
-  const auto salt = [](const std::string& more) {
-    return parse_completion(with_prompt(more)).settings.cache_salt();
-  };
-  EXPECT_EQ(salt(R"("cache_prompt": true, "cache_salt": "s")"), "s");
-  const std::string first = salt(R"("cache_prompt": false, "cache_salt": "s")");
-  EXPECT_GE(first.size(), 16u);
-  EXPECT_NE(first, salt(R"("cache_prompt": false, "cache_salt": "s")"));
+TEST(OpenAiRequest, WithoutCacheItIsSkippedAndNotFilledUnderASaltOfItsOwn) {
+  const auto settings = [](const std::string& more) { return parse_completion(with_prompt(more)).settings; };
+  const v1::GenerateRequest with = settings(R"("cache_prompt": true, "cache_salt": "s")");
+  EXPECT_EQ(with.cache_salt(), "s");
+  EXPECT_FALSE(with.skip_prefix_cache());
+  EXPECT_FALSE(settings(R"("cache_salt": "s")").skip_prefix_cache());
+  const v1::GenerateRequest without = settings(R"("cache_prompt": false)");
+  EXPECT_TRUE(without.skip_prefix_cache());
+  EXPECT_EQ(without.cache_salt(), "");
 }
 
 TEST(OpenAiRequest, FourFormsOfPrompts) {
@@ -134,7 +135,8 @@ TEST(OpenAiRequest, AConversationForTheTemplate) {
                  {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
                  {"role": "assistant", "content": null, "tool_calls": [
                    {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{\"z\": 1, \"a\": 2.0}"}}]},
-                 {"role": "tool", "tool_call_id": "c", "content": "r"}],
+                 {"role": "tool", "tool_call_id": "c", "content": "r"},
+                 {"role": "assistant", "content": "e", "tool_calls": []}],
     "chat_template_kwargs": {"enable_thinking": false}, "max_completion_tokens": 3, "logprobs": true,
     "top_logprobs": 2, "response_format": {"type": "text"}, "tools": [], "tool_choice": "none", "store": true})");
   ASSERT_TRUE(request.chat);
@@ -142,7 +144,7 @@ TEST(OpenAiRequest, AConversationForTheTemplate) {
       request.chat->variables.dump(),
       R"({"messages":[{"role":"system","content":"s"},{"role":"user","content":"a\nb"},)"
       R"({"role":"assistant","content":"","tool_calls":[{"id":"c","type":"function","function":{"name":"f",)"
-      R"("arguments":{"z":1,"a":2.0}}}]},{"role":"tool","content":"r","tool_call_id":"c"}],)"
+      R"("arguments":{"z":1,"a":2.0}}}]},{"role":"tool","content":"r","tool_call_id":"c"},{"role":"assistant","content":"e"}],)"
       R"("tools":null,"documents":null,"add_generation_prompt":true,"enable_thinking":false})");
   EXPECT_EQ(request.settings.ShortDebugString(),
             "sampling { } stopping { max_tokens: 3 } logprobs { top: 2 }");

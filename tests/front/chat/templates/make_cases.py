@@ -23,6 +23,9 @@ CALL = {
     ],
 }
 RESULT = {"role": "tool", "content": '{"temperature": 21.5}', "tool_call_id": "call_0001"}
+SECOND_CALL = {**CALL, "tool_calls": [{**CALL["tool_calls"][0], "id": "call_0002"}]}
+SECOND_RESULT = {**RESULT, "tool_call_id": "call_0002", "content": "sun <b>& rain"}
+TWO_CALLS = {**CALL, "content": "Both.", "tool_calls": CALL["tool_calls"] + SECOND_CALL["tool_calls"]}
 TOOLS = [
     {
         "type": "function",
@@ -49,6 +52,28 @@ WITH_TOOLS = {
     "tools": {"messages": [SYSTEM, USER], "tools": TOOLS, "add_generation_prompt": True},
     "tool_result": {"messages": [USER, CALL, RESULT], "tools": TOOLS, "add_generation_prompt": True},
 }
+TOOL_TURNS = {
+    "tool_turns": {
+        "messages": [SYSTEM, USER, CALL, RESULT, SECOND_CALL, SECOND_RESULT, ANSWER, MORE],
+        "tools": TOOLS,
+        "add_generation_prompt": True,
+    },
+}
+PARALLEL_CALLS = {
+    "parallel_calls": {
+        "messages": [USER, TWO_CALLS, RESULT, SECOND_RESULT],
+        "tools": TOOLS,
+        "add_generation_prompt": True,
+    },
+}
+TOOLS_IN_SYSTEM = {
+    "tools_in_system": {
+        "messages": [SYSTEM, USER, CALL, RESULT],
+        "tools": TOOLS,
+        "tools_in_user_message": False,
+        "add_generation_prompt": True,
+    },
+}
 THINKING = {
     "thinking_off": {"messages": [USER], "enable_thinking": False, "add_generation_prompt": True},
     "thought": {
@@ -60,7 +85,13 @@ THINKING = {
         "add_generation_prompt": False,
     },
 }
-MORE_OF = {"llama3": WITH_TOOLS, "mistral": WITH_TOOLS, "qwen2_5": WITH_TOOLS, "qwen3": THINKING}
+MORE_OF = {
+    "hermes": {**WITH_TOOLS, **TOOL_TURNS, **PARALLEL_CALLS},
+    "llama3": {**WITH_TOOLS, **TOOL_TURNS, **PARALLEL_CALLS, **TOOLS_IN_SYSTEM},
+    "mistral": WITH_TOOLS,
+    "qwen2_5": WITH_TOOLS,
+    "qwen3": {**WITH_TOOLS, **TOOL_TURNS, **PARALLEL_CALLS, **THINKING},
+}
 
 
 def expected(template, variables):

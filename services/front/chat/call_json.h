@@ -1,0 +1,25 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace ete::front {
+
+// A call of a tool as models write it: {"name": ..., "arguments" or "parameters": {...}}.
+struct CallJson {
+  std::string name;
+  std::string arguments;  // JSON of an object, or its beginning
+};
+
+// None: it is no such JSON.
+std::optional<CallJson> read_call(std::string_view text);
+
+// What a text that was cut off may be the beginning of.
+struct CutCall {
+  bool possible = false;         // a call
+  std::optional<CallJson> call;  // where its name is complete
+};
+CutCall read_cut_call(std::string_view text);
+
+}  // namespace ete::front
