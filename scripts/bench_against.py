@@ -4,10 +4,9 @@
     python3 -m venv .venv
     .venv/bin/pip install llama-cpp-python
     .venv/bin/python scripts/bench_against.py llama.cpp
-    .venv/bin/pip install torch transformers gguf ctranslate2 onnxruntime-genai onnx onnx-ir
+    .venv/bin/pip install torch transformers gguf ctranslate2
     .venv/bin/python scripts/bench_against.py transformers
     .venv/bin/python scripts/bench_against.py ctranslate2
-    .venv/bin/python scripts/bench_against.py onnxruntime-genai
 
 llama.cpp reads the GGUF file itself. The others read Hugging Face's layout, which is made of the same file once, in float32,
 below --work, and ours then reads that too. Each round measures ours, then theirs, then ours, ...: the ratio is taken round
@@ -194,45 +193,7 @@ class CTranslate2:
         return streams_rate(lambda count: self.generate(stream_prompts(salt), count))
 
 
-class OnnxRuntimeGenai:
-    package = "onnxruntime-genai"
-
-    def __init__(self, model, threads):
-        import onnxruntime_genai
-        self.og = onnxruntime_genai
-        converted = pathlib.Path(f"{model}-onnx-fp32")
-        if not (converted / "genai_config.json").exists():
-            subprocess.run([sys.executable, "-m", "onnxruntime_genai.models.builder", "-i", model, "-o", str(converted), "-p",
-                            "fp32", "-e", "cpu", "--extra_options", "hf_token=false"], check=True, stdout=sys.stderr)
-        config = json.loads((converted / "genai_config.json").read_text())
-        config["model"]["decoder"]["session_options"]["intra_op_num_threads"] = threads
-        (converted / "genai_config.json").write_text(json.dumps(config))
-        self.model = onnxruntime_genai.Model(str(converted))
-
-    def generator(self, batch):
-        params = self.og.GeneratorParams(self.model)
-        params.set_search_options(max_length=2048, min_length=2048, batch_size=batch, do_sample=False)
-        return self.og.Generator(self.model, params)
-
-    def measure(self, salt):
-        generator = self.generator(1)
-        prefill = seconds(lambda: generator.append_tokens(prompt_ids(PREFILL, salt)))
-        decode = seconds(lambda: [generator.generate_next_token() for _ in range(DECODE)])
-        return PREFILL / prefill, DECODE / decode
-
-    def streams(self, salt):
-        import numpy
-
-        def generate(count):
-            generator = self.generator(STREAMS)
-            generator.append_tokens(numpy.array(stream_prompts(salt), dtype=numpy.int32))
-            for _ in range(count):
-                generator.generate_next_token()
-        return streams_rate(generate)
-
-
-PEERS = {"llama.cpp": LlamaCpp, "transformers": Transformers, "ctranslate2": CTranslate2,
-         "onnxruntime-genai": OnnxRuntimeGenai}
+PEERS = {"llama.cpp": LlamaCpp, "transformers": Transformers, "ctranslate2": CTranslate2}
 
 
 def peer_loop(connection, kind, model, threads):
