@@ -1,10 +1,12 @@
 #!/usr/bin/python3
 """docs/api.md from the protos and their comments. api_docs.py writes it; api_docs.py --check fails when it is stale.
+Both fail where a field, a value or a method has no comment.
 
 Needs Debian's protobuf-compiler and python3-protobuf.
 """
 
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -128,8 +130,15 @@ def document():
     return "\n".join(lines) + "\n"
 
 
+def without_comment(text):
+    """The rows of a table whose last cell is empty, and the methods behind which nothing stands."""
+    return re.findall(r"^(\| .*\|)  \|$|^(- \*\*.*)\n\s*$", text, re.M)
+
+
 def main():
     text = document()
+    if bare := without_comment(text):
+        sys.exit("the protos have no comment for\n" + "\n".join(row or method for row, method in bare))
     if sys.argv[1:] == ["--check"]:
         if not DOCUMENT.exists() or DOCUMENT.read_text() != text:
             sys.exit("docs/api.md is not what the protos say: run scripts/api_docs.py")

@@ -44,6 +44,7 @@ class Readme(unittest.TestCase):
         cls.directory = tempfile.TemporaryDirectory(dir="/tmp")
         cls.addClassCleanup(cls.directory.cleanup)
         cls.env = {**os.environ, "TMPDIR": cls.directory.name}
+        os.mkdir(os.path.join(cls.directory.name, "build"))
         cls.ports = dict(zip(("50051", "8080"), free_ports(2)))
 
     def split(self, command):
@@ -143,6 +144,18 @@ class Readme(unittest.TestCase):
         if server:
             self.end(server)
         self.assertGreater(len(checked), 12)
+
+
+    def test_the_client_that_pip_installs_is_tried_by_the_checks(self):
+        install = re.search(r"`pip (install \./clients/\w+)`", README).group(1)
+        self.assertIn(f'pip" {install}', CHECKS)
+
+    def test_the_benchmark_knows_each_engine_that_the_documents_name(self):
+        script = ROOT / "scripts" / "bench_against.py"
+        pages = README + (ROOT / "docs" / "compare.md").read_text()
+        named = set(re.findall(r"scripts/bench_against\.py ([\w.-]+)", pages))
+        listed = subprocess.run([sys.executable, script, "--help"], capture_output=True, text=True, timeout=60, check=True)
+        self.assertEqual(named, set(re.search(r"\{(.*?)\}", listed.stdout).group(1).split(",")))
 
 
 if __name__ == "__main__":
