@@ -232,9 +232,8 @@ def hugging_face_layout(gguf, work):
         where, name = os.path.split(os.path.abspath(gguf))
         read = AutoModelForCausalLM.from_pretrained(where, gguf_file=name, dtype=torch.float32)
         weights = read.state_dict()
-        for of_the_file in ("quantization_config", "_model_name_or_path", "unk_token_id"):
-            if hasattr(read.config, of_the_file):
-                delattr(read.config, of_the_file)
+        if hasattr(read.config, "quantization_config"):
+            del read.config.quantization_config
         plain = AutoModelForCausalLM.from_config(read.config, dtype=torch.float32)
         plain.load_state_dict(weights)
         plain.save_pretrained(folder)

@@ -124,9 +124,11 @@ constexpr KeyRule kHfKeys[] = {
     {"torch_dtype", Use::harmless},
     {"pad_token_id", Use::harmless},  // never a row of this engine
     {"sep_token_id", Use::harmless},
+    {"unk_token_id", Use::harmless},  // the tokenizer's own files say it
     {"decoder_start_token_id", Use::harmless},
     {"transformers_version", Use::harmless},
     {"_name_or_path", Use::harmless},
+    {"_model_name_or_path", Use::harmless},  // what transformers saves of a GGUF file
     {"_attn_implementation_autoset", Use::harmless},
     {"attn_implementation", Use::harmless},
     {"problem_type", Use::harmless},

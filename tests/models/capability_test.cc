@@ -44,6 +44,13 @@ TEST_F(GoldenCopy, EveryKeyIsListed) {
   EXPECT_EQ(verdicts["attention_dropout"], "harmless");
 }
 
+TEST_F(GoldenCopy, AsTransformersSavesAGgufFile) {
+  copy("llama_gqa");
+  config["_model_name_or_path"] = "a.gguf";
+  config["unk_token_id"] = 0;
+  EXPECT_NO_THROW(open());
+}
+
 TEST_F(GoldenCopy, UnknownKeysAreRefusedByNameAndValue) {
   copy("llama_gqa");
   for (const auto& [key, value] : std::map<std::string, json>{{"attn_logit_softcapping", 50.0},
