@@ -116,7 +116,7 @@ class Pipe(ChatTest):
 
     def test_refusals(self):
         self.refused("/sing\n", "/sing is no command", "//sing")
-        self.refused("/set temperature -1\n", "/set temperature", '"-1"', "at least 0")
+        self.refused("/set temperature -1\n", "/set temperature", '"-1"', "a number from 0")
         self.refused("/set volume 3\n", "/set volume is not known", "top-p")
         self.refused("/set stats maybe\n", '"maybe"', "on or off")
         self.refused("/new now\n", "/new", '"now"')
