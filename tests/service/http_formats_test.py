@@ -384,10 +384,13 @@ class Progress(HttpTest):
             plain, without = self.told(path, body)
             self.assertEqual(plain, [])
             told, events = self.told(path, body, return_progress=True)
-            self.assertEqual([(one["total"], one["cache"], one["processed"]) for one in told],
-                             [(total, 0, done) for done in (0, total // 2, total)])  # fmt: skip
+            self.assertEqual({(one["total"], one["cache"]) for one in told}, {(total, 0)})
+            # A client that is behind is told less.
+            done = [one["processed"] for one in told]
+            self.assertEqual(done, [one for one in (0, total // 2, total) if one in done])
             times = [one["time_ms"] for one in told]
-            self.assertTrue(0 == times[0] < times[1] <= times[2], times)
+            self.assertEqual(times, sorted(times))
+            self.assertEqual([one for one in times if one == 0], [0] * done.count(0))
             # Besides, the stream is the same.
             rest = [event["choices"] for event in events if "prompt_progress" not in event]
             self.assertEqual(rest, [event["choices"] for event in without])
@@ -397,7 +400,7 @@ class Progress(HttpTest):
         body = {**COMPLETION, "prompt": ["hello", "hi"], "n": 2, "return_progress": True}
         events = self.servers.events("/v1/completions", body)
         indices = [event["choices"][0]["index"] for event in events if "prompt_progress" in event]
-        self.assertEqual(sorted(indices), [0, 0, 0, 2, 2, 2])
+        self.assertEqual(set(indices), {0, 2})
 
     def test_refusals(self):
         self.refused("/v1/completions", 400, "return_progress", **COMPLETION, return_progress="yes")

@@ -337,7 +337,8 @@ class Text(RunTest):
         self.assertEqual(result.returncode, 0)
         self.assertRegex(drawn, rb"\[#*\.*\] \d+%")
         done = [int(percent) for percent in re.findall(rb"(\d+)% of a prompt of 30[01] tokens", drawn)]
-        self.assertGreater(len(set(done)), 3, drawn)
+        # Of those that wait to be drawn only the newest is.
+        self.assertTrue(any(0 < percent < 100 for percent in done), drawn)
         self.assertEqual(done, sorted(done))
         self.assertTrue(drawn.endswith(b"\r\x1b[K"), drawn[-80:])
 
