@@ -308,6 +308,16 @@ class Responses(HttpTest):
             for item in last["output"]:
                 self.assertEqual((item["type"], item["name"], item["arguments"], item["status"]), said[0])
 
+    def test_items_come_in_the_order_of_the_text(self):
+        tools = [{"type": "function", **tool["function"]} for tool in Tools.TOOLS]
+        text = f"a {Tools.CALL} b </tool_call> c {Tools.CALL} d".replace('"', '\\"')
+        body = {"input": "hello", "tools": tools, "seed": 3, "grammar": f'root ::= "{text}"', "max_output_tokens": 500}
+        whole = self.post(self.PATH, **body)
+        said = [[part["text"] for part in item.get("content", [])] or item["name"] for item in whole["output"]]
+        self.assertEqual(said, [["a "], "count", ["b </tool_call> c "], "count", ["d"]])
+        streamed = self.servers.typed_events(self.PATH, body)[-1]["response"]["output"]
+        self.assertEqual([item.get("content") for item in streamed], [item.get("content") for item in whole["output"]])
+
     def test_refusals(self):
         image = [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]
         for param, more in (

@@ -27,6 +27,7 @@ def python_with_openai(directory):
 
 try:
     import openai
+    import pydantic
 except ImportError:
     try:
         found = python_with_openai(sys.argv[3])
@@ -129,6 +130,29 @@ class OpenAiPackage(unittest.TestCase):
         with self.assertRaises(openai.BadRequestError) as caught:
             self.client.responses.create(model="toy", input="x", previous_response_id="resp_1")
         self.assertEqual(caught.exception.param, "previous_response_id")
+
+    # The package itself takes what lacks fields, and hands out None.
+    def test_replies_have_all_that_the_types_ask(self):
+        types = openai.types
+        self.check(types.Model, self.client.models.retrieve("toy"))
+        chunks = self.chat(logprobs=True, stream=True, stream_options={"include_usage": True})
+        for kind, replies in (
+            (types.Completion, [self.client.completions.create(model="toy", prompt="hello", max_tokens=5, logprobs=2)]),
+            (types.chat.ChatCompletion, [self.chat(logprobs=True, top_logprobs=2)]),
+            (types.chat.ChatCompletionChunk, chunks),
+        ):
+            for reply in replies:
+                self.check(kind, reply)
+        tool = {"type": "function", "name": "f", "parameters": {"type": "object", "additionalProperties": False}}
+        rules = 'root ::= "a <tool_call>{\\"name\\": \\"f\\", \\"arguments\\": {}}</tool_call>"'
+        ask = {"model": "toy", "input": "hello", "tools": [tool], "extra_body": {"seed": 7, "grammar": rules}}
+        self.check(types.responses.Response, self.client.responses.create(**ask))
+        for most in (500, 40, 10):
+            for event in self.client.responses.create(**ask, stream=True, max_output_tokens=most):
+                self.check(type(event), event)
+
+    def check(self, kind, reply):
+        pydantic.TypeAdapter(kind).validate_python(reply.to_dict(mode="python"))
 
     def test_errors_are_the_package_s_own(self):
         with self.assertRaises(openai.BadRequestError) as caught:

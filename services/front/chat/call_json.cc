@@ -36,6 +36,8 @@ bool is_beginning(std::string_view text) {
     return is_flat;
   } catch (const Json::parse_error& error) {
     return is_flat && error.byte > text.size();
+  } catch (const Json::out_of_range&) {
+    return false;  // a number that no double holds
   }
 }
 

@@ -39,7 +39,7 @@ class ResponsesReply final : public OpenAiReply {
   }
   std::string whole(const std::vector<ChoiceOutcome>& choices, const TokenUsage& usage) override {
     reason_ = choices[0].finish.reason();
-    take(parser_.push(choices[0].text));
+    take_whole(choices[0].text);
     take(parser_.finish(end_of(choices[0].finish)));
     close();
     return json_text(response_json(is_cut() ? "incomplete" : "completed", usage_json(usage)));
@@ -73,10 +73,11 @@ class ResponsesReply final : public OpenAiReply {
     return json;
   }
 
-  // Thoughts as the tokenizer counts their text.
+  // Thoughts as the tokenizer counts their text. What is written to the cache costs nobody anything, and is
+  // not counted.
   Json usage_json(const TokenUsage& usage) const {
     return {{"input_tokens", usage.prompt},
-            {"input_tokens_details", {{"cached_tokens", usage.cached}}},
+            {"input_tokens_details", {{"cached_tokens", usage.cached}, {"cache_write_tokens", 0}}},
             {"output_tokens", usage.completion},
             {"output_tokens_details", {{"reasoning_tokens", thought_tokens_}}},
             {"total_tokens", usage.prompt + usage.completion}};
@@ -87,6 +88,18 @@ class ResponsesReply final : public OpenAiReply {
     events += add_text(Kind::message, part.content);
     for (const ReplyParser::Call& call : part.calls) events += add_call(call);
     return events;
+  }
+
+  // In pieces that end with a call at most: items stand in the order of the text, and a part has its calls
+  // behind all else.
+  void take_whole(std::string_view text) {
+    while (!text.empty()) {
+      const size_t end = text.find(kToolCallEnd);
+      const std::string_view piece =
+          text.substr(0, end == std::string_view::npos ? end : end + std::string_view(kToolCallEnd).size());
+      take(parser_.push(piece));
+      text.remove_prefix(piece.size());
+    }
   }
 
   // Names of an item's text, by its kind.

@@ -126,6 +126,8 @@ TEST(ReplyParser, ACallThatIsCutIsNoContent) {
        "[][<tool_call>{\"name\": \"f\", \"arguments\": {x]"},
       {ThinkStyle::none, kTagged, "<tool_call>{\"name\": \"f\", \"arguments\": \"{",
        "[][<tool_call>{\"name\": \"f\", \"arguments\": \"{]"},
+      {ThinkStyle::none, kTagged, "<tool_call>{\"name\": \"f\", \"arguments\": {\"x\": 1e999, \"y\": [",
+       "[][<tool_call>{\"name\": \"f\", \"arguments\": {\"x\": 1e999, \"y\": []"},
       {ThinkStyle::none, kTagged, "a <", "[][a <]"},
       {ThinkStyle::none, kBare, "{\"answer\": 4", "[][{\"answer\": 4]"},
       {ThinkStyle::none, kBare, "{\"name\": \"Oslo\", \"people\": 7",
