@@ -110,6 +110,18 @@ class Pipe(ChatTest):
         self.assertEqual(self.chat("/load kept\nc\n")[0], expected)
         self.assertEqual(self.chat("c\n", "--load", "kept")[0], expected)
 
+    def test_what_save_replaces(self):
+        (self.tmp / "kept").write_text("old")
+        (self.tmp / "link").symlink_to("kept")
+        self.chat("hello\n/save link\n")
+        self.assertEqual(len(self.saved("kept")), 2)
+        self.assertTrue((self.tmp / "link").is_symlink())
+        # As a device would be.
+        os.mkfifo(self.tmp / "pipe")
+        self.refused("/save pipe\n", "/save pipe: not a regular file")
+        self.assertTrue((self.tmp / "pipe").is_fifo())
+        self.assertEqual(sorted(os.listdir(self.tmp)), ["kept", "link", "pipe"])
+
     def test_figures(self):
         _, error = self.chat("/set stats on\nhello\n")
         self.assertRegex(error, r"^\[12 tokens, [\d.]+ tokens/s; prompt \d+ tokens, \d+ tokens/s; cut at max-tokens\]\n$")
@@ -307,6 +319,29 @@ class Terminal(ChatTest):
         self.assertIn("/retry", self.read_prompt())
         self.type("/quit\r")
         self.assertEqual(self.wait(), 0)
+
+    def test_a_server_that_is_gone_and_comes_back(self):
+        servers = Servers(FRONT, TOY_WORKER, step_ms=20)
+        self.addCleanup(servers.close)
+        self.start("--address", f"unix:{servers.directory.name}/front", "--temperature", "1", "--seed", "7")
+        self.type("hello\r")
+        self.read_until("hello\n")
+        time.sleep(0.5)
+        servers.kill_front()
+        self.assertIn("UNAVAILABLE", self.read_prompt())
+        # Long enough for pauses between attempts that grow without end to have grown.
+        end = time.monotonic() + 5
+        while time.monotonic() < end:
+            self.type("hello?\r")
+            self.assertIn("UNAVAILABLE", self.read_prompt())
+            time.sleep(0.2)
+        servers.start_front()
+        time.sleep(1)
+        self.type("/set max-tokens 3\r")
+        self.read_prompt()
+        self.type("here\r")
+        self.assertIn("[3 tokens", self.read_prompt())
+        self.assertEqual(self.said(), ["here"])
 
     def test_text_cannot_command_the_terminal(self):
         (self.tmp / "kept").write_text(json.dumps({"messages": [turn("user", "a\x1b]0;title\x07b\x9bc\td")]}))

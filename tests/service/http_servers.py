@@ -31,10 +31,17 @@ class Servers:
         self.log = open(root / "log", "w+")
         worker = [toy_worker, str(root / "worker"), name, str(context), str(step_ms), str(root / "template")]
         self.worker = subprocess.Popen(worker, stdout=subprocess.DEVNULL, stderr=self.log)
-        self.front = subprocess.Popen(
-            [front, f"--worker=unix:{root}/worker", f"--listen=unix:{root}/front", f"--http=127.0.0.1:{self.port}",
-             "--drain-grace=1"], stderr=self.log)  # fmt: skip
+        self.front_command = [front, f"--worker=unix:{root}/worker", f"--listen=unix:{root}/front",
+                              f"--http=127.0.0.1:{self.port}", "--drain-grace=1"]  # fmt: skip
+        self.start_front()
+
+    def start_front(self):
+        self.front = subprocess.Popen(self.front_command, stderr=self.log)
         self.wait_until_healthy()
+
+    def kill_front(self):
+        self.front.kill()
+        self.front.wait()
 
     def wait_until_healthy(self):
         end = time.monotonic() + 60

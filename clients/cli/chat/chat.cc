@@ -93,7 +93,7 @@ class Chat {
     hello.set_content("Hello");
     CallWatcher watcher(host_.signal_fd, host_.servers);
     try {
-      render_chat(host_.stub, watcher, {hello}, host_.servers);
+      render_chat(*stub_of(host_), watcher, {hello}, host_.servers);
     } catch (const Error& error) {
       if (error.code() != ErrorCode::invalid_argument) throw;
     }
@@ -329,9 +329,8 @@ int chat(const CLI::App& command, const ChatOptions& options) {
     const int signal = servers->wait_until_ready(signal_fd);
     if (signal != 0) return kSignalExitBase + signal;
   }
-  const auto stub = v1::Generation::NewStub(connect(front_of(servers.get(), options)));
   const auto lines = interactive ? make_terminal_reader(signal_fd) : make_plain_reader(signal_fd);
-  const ChatHost host{*stub, servers.get(), signal_fd, isatty(STDOUT_FILENO) == 1};
+  const ChatHost host{front_of(servers.get(), options), servers.get(), signal_fd, isatty(STDOUT_FILENO) == 1};
   return Chat(host, *lines, interactive, options).run();
 }
 

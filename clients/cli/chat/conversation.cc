@@ -1,16 +1,10 @@
 #include "clients/cli/chat/conversation.h"
 
-#include <string.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "clients/cli/file_input.h"
+#include "clients/cli/replacement_file.h"
 #include "engine/base/error.h"
 
 namespace ete::cli {
@@ -22,10 +16,6 @@ constexpr uint64_t kMostBytes = uint64_t{64} << 20;
 
 [[noreturn]] void refuse(const std::string& where, const std::string& what) {
   throw Error(ErrorCode::invalid_argument, where + ": " + what);
-}
-
-[[noreturn]] void fail(const std::string& path, const std::string& what) {
-  throw Error(ErrorCode::unavailable, path + ": " + what + ": " + strerror(errno));
 }
 
 std::string text_field(const Json& message, const char* name, const std::string& where) {
@@ -63,19 +53,9 @@ void Conversation::save(const std::string& path) const {
   }
   const std::string text =
       Json{{"messages", list}}.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-  std::string temporary = path + ".XXXXXX";
-  const int fd = mkstemp(temporary.data());
-  if (fd < 0) fail(path, "cannot be written");
-  close(fd);
-  std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
-  file << text;
-  file.close();
-  if (!file || rename(temporary.c_str(), path.c_str()) != 0) {
-    const int error = errno;
-    unlink(temporary.c_str());
-    errno = error;
-    fail(path, "cannot be written");
-  }
+  ReplacementFile file("/save", path);
+  file.write(text);
+  file.place();
 }
 
 Conversation Conversation::load(const std::string& flag, const std::string& path) {

@@ -1,6 +1,7 @@
 #include "clients/cli/chat/turn.h"
 
 #include <optional>
+#include <stdexcept>
 
 #include "clients/cli/output.h"
 #include "clients/cli/prompt_bar.h"
@@ -29,6 +30,14 @@ std::string reason_text(v1::FinishReason reason) {
 
 }  // namespace
 
+std::unique_ptr<v1::Generation::Stub> stub_of(const ChatHost& host) {
+  try {
+    return v1::Generation::NewStub(connect(host.front));
+  } catch (const std::runtime_error& error) {
+    throw Error(ErrorCode::unavailable, error.what());
+  }
+}
+
 Reply Replies::ask(const Conversation& conversation, const ChatSettings& settings) {
   v1::GenerateRequest request;
   *request.mutable_sampling() = settings.sampling;
@@ -45,8 +54,9 @@ Reply Replies::ask(const Conversation& conversation, const ChatSettings& setting
   std::optional<Error> failure;
   grpc::Status status;
   try {
-    set_chat_prompt(request, render_chat(host_.stub, watcher, conversation.messages(), host_.servers));
-    status = read_stream(host_.stub, watcher, request, events, reply.generated);
+    const auto stub = stub_of(host_);
+    set_chat_prompt(request, render_chat(*stub, watcher, conversation.messages(), host_.servers));
+    status = read_stream(*stub, watcher, request, events, reply.generated);
     bar.clear();
   } catch (const Error& error) {
     failure = error;

@@ -7,17 +7,22 @@
 #include "clients/cli/chat/settings.h"
 #include "clients/cli/generate_call.h"
 #include "clients/cli/local_servers.h"
+#include "clients/cli/server_client.h"
 #include "ete/v1/generation.grpc.pb.h"
 
 namespace ete::cli {
 
 // What a reply is asked of.
 struct ChatHost {
-  v1::Generation::Stub& stub;
+  ServerAccess front;
   LocalServers* servers;  // null: they are not ours
   int signal_fd;
   bool to_terminal;  // stdout is one: control characters of a reply are shown instead of sent
 };
+
+// Connects anew, for each turn: gRPC does not look at an idle connection, so that a front which was gone for
+// a while would seem to be gone for long after.
+std::unique_ptr<v1::Generation::Stub> stub_of(const ChatHost& host);
 
 struct Reply {
   Generated generated;

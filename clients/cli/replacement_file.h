@@ -1,0 +1,32 @@
+#pragma once
+
+#include <string>
+
+namespace ete::cli {
+
+// A file that takes the place of `path`, or of what that links to, whole or not at all: what is written lies
+// beside it until place(), and goes if that is not reached. Each throws Error naming flag and file; one that
+// is there and is no regular file is refused, for a device would be gone. Only the owner may read it.
+class ReplacementFile {
+ public:
+  // flag: what asked for it: "--session", or a command of `ete chat`: "/save".
+  ReplacementFile(const std::string& flag, const std::string& path);
+  ~ReplacementFile();
+  ReplacementFile(const ReplacementFile&) = delete;
+  ReplacementFile& operator=(const ReplacementFile&) = delete;
+
+  void write(const std::string& bytes);
+  void place();
+
+ private:
+  [[noreturn]] void fail(const std::string& what, int error) const;
+  std::string target_of(const std::string& path) const;
+
+  const std::string name_;
+  std::string path_;
+  std::string temporary_;
+  int fd_ = -1;
+  bool placed_ = false;
+};
+
+}  // namespace ete::cli
