@@ -18,6 +18,10 @@ constexpr uint64_t kMostBytes = uint64_t{64} << 20;
   throw Error(ErrorCode::invalid_argument, where + ": " + what);
 }
 
+[[noreturn]] void refuse_role(const std::string& where, const std::string& role) {
+  refuse(where + ".role", "\"" + role + "\" is not accepted; expected user or assistant, or system first");
+}
+
 std::string text_field(const Json& message, const char* name, const std::string& where) {
   if (message.is_object() && message.contains(name) && message[name].is_string()) return message[name];
   throw Error(ErrorCode::invalid_argument, where + "." + name + ": expected a string");
@@ -77,9 +81,7 @@ Conversation Conversation::load(const std::string& flag, const std::string& path
     } else if (role == "user" || role == "assistant") {
       conversation.add(role, content);
     } else {
-      throw Error(
-          ErrorCode::invalid_argument,
-          where + ".role: \"" + role + "\" is not accepted; expected user or assistant, or system first");
+      refuse_role(where, role);
     }
   }
   return conversation;
