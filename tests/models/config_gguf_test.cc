@@ -15,8 +15,6 @@
 namespace ete {
 namespace {
 
-using ::testing::AllOf;
-using ::testing::Each;
 using ::testing::ElementsAre;
 using testing::GgufBuilder;
 using ::testing::HasSubstr;
