@@ -103,9 +103,9 @@ def compiled(template):
     return environment.from_string(template)
 
 
-def render(request, variables):
+def render(request):
     size, pieces = 0, []
-    for piece in compiled(request["template"]).generate(**variables):
+    for piece in compiled(request["template"]).generate(**request["variables"]):
         size += len(piece.encode())
         if size > request["output_bytes"]:
             raise TooLong
@@ -152,7 +152,7 @@ def ignored(request, text):
 def answer(data):
     try:
         request = json.loads(data)
-        text = render(request, request["variables"])
+        text = render(request)
         what = ignored(request, text)
         return (b"t", text) if what is None else (b"i", what)
     except Raised as error:

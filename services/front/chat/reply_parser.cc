@@ -12,7 +12,6 @@ namespace {
 constexpr std::string_view kThink = "<think>";
 constexpr std::string_view kThinkEnd = "</think>";
 constexpr std::string_view kCall = "<tool_call>";
-constexpr std::string_view kCallEnd = kToolCallEnd;
 constexpr std::string_view kPythonTag = "<|python_tag|>";
 // So many bytes of a tag can hardly be anything else.
 constexpr size_t kTellingBytes = 5;
@@ -169,10 +168,10 @@ bool ReplyParser::step_call(Part& part, bool last) {
     }
     return false;
   }
-  const size_t end = text.find(kCallEnd);
+  const size_t end = text.find(kToolCallEnd);
   // A model may leave out the last tag.
   if (end == std::string_view::npos && !last) return false;
-  const size_t after = end == std::string_view::npos ? text.size() : end + kCallEnd.size();
+  const size_t after = end == std::string_view::npos ? text.size() : end + kToolCallEnd.size();
   if (auto call = read_call(text.substr(0, end))) {
     part.calls.push_back({std::move(call->name), std::move(call->arguments)});
     held_.erase(0, after);
@@ -195,7 +194,7 @@ void ReplyParser::take_cut(Part& part) {
   const bool bare = tools_ == ToolCallStyle::bare;
   const std::string_view text = bare ? bare_json(held_) : std::string_view(held_);
   if (read_call(text)) return;
-  const size_t tag = bare ? 0 : open_tail(text, kCallEnd);
+  const size_t tag = bare ? 0 : open_tail(text, kToolCallEnd);
   if (read_call(text.substr(0, text.size() - tag))) {
     held_.resize(held_.size() - tag);
     return;

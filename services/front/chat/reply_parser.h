@@ -7,7 +7,7 @@
 
 namespace ete::front {
 
-inline constexpr const char* kToolCallEnd = "</tool_call>";
+inline constexpr std::string_view kToolCallEnd = "</tool_call>";
 
 // How a model writes its calls of tools; what its template shows it.
 enum class ToolCallStyle {

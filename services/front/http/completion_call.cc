@@ -116,7 +116,7 @@ void CompletionCall::read_style(const std::string& prompt) {
   if (!chat.tools.forced.is_null()) {
     force_call(chat.tools.forced, style_.tools, *settings.mutable_grammar());
   } else if (chat.tools.one_call && style_.tools == ToolCallStyle::tagged) {
-    settings.mutable_stopping()->add_stop(kToolCallEnd);
+    settings.mutable_stopping()->add_stop(std::string(kToolCallEnd));
   }
   if (settings.has_grammar() && style_.think == ThinkStyle::open) {
     settings.mutable_grammar()->set_after("</think>");

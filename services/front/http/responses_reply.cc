@@ -96,7 +96,7 @@ class ResponsesReply final : public OpenAiReply {
     while (!text.empty()) {
       const size_t end = text.find(kToolCallEnd);
       const std::string_view piece =
-          text.substr(0, end == std::string_view::npos ? end : end + std::string_view(kToolCallEnd).size());
+          text.substr(0, end == std::string_view::npos ? end : end + kToolCallEnd.size());
       take(parser_.push(piece));
       text.remove_prefix(piece.size());
     }

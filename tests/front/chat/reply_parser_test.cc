@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <span>
 
 namespace ete::front {
 namespace {
@@ -40,6 +41,15 @@ struct Case {
   const char* text;
   const char* expected;
 };
+
+void expect_in_pieces(std::span<const Case> cases, ReplyEnd end) {
+  for (const Case& one : cases) {
+    for (const size_t piece : {1, 2, 3, 5, 7, 11, 1000}) {
+      EXPECT_EQ(parsed(one.think, one.tools, one.text, piece, end), one.expected)
+          << one.text << " in pieces of " << piece;
+    }
+  }
+}
 
 TEST(ReplyParser, RepliesInPiecesOfAnySize) {
   constexpr auto kNoThoughts = ThinkStyle::none;
@@ -83,12 +93,7 @@ TEST(ReplyParser, RepliesInPiecesOfAnySize) {
        "[call <tool_call>?][ok]f{}"},
       {ThinkStyle::open, kBare, "t</think>{\"name\": \"f\", \"parameters\": {}}", "[t][]f{}"},
   };
-  for (const Case& one : cases) {
-    for (const size_t piece : {1, 2, 3, 5, 7, 11, 1000}) {
-      EXPECT_EQ(parsed(one.think, one.tools, one.text, piece), one.expected)
-          << one.text << " in pieces of " << piece;
-    }
-  }
+  expect_in_pieces(cases, ReplyEnd::own);
 }
 
 TEST(ReplyParser, ACallThatIsCutIsNoContent) {
@@ -136,12 +141,7 @@ TEST(ReplyParser, ACallThatIsCutIsNoContent) {
        "[][<tool_call>{\"name\": \"f\"]"},
       {ThinkStyle::tagged, kTagged, "<think>a <tool_call>{\"na", "[a <tool_call>{\"na][]"},
   };
-  for (const Case& one : cases) {
-    for (const size_t piece : {1, 2, 3, 5, 7, 11, 1000}) {
-      EXPECT_EQ(parsed(one.think, one.tools, one.text, piece, ReplyEnd::cut), one.expected)
-          << one.text << " in pieces of " << piece;
-    }
-  }
+  expect_in_pieces(cases, ReplyEnd::cut);
 }
 
 // Wherever a call is cut: no byte of it is content.
