@@ -91,8 +91,8 @@ const Ceilings& ceilings() {
   return measured;
 }
 
-void run_matmul(benchmark::State& state, Math math, RowKind kind, WeightFormat format, int64_t rows,
-                int64_t cols, int64_t m) {
+void run_matmul(benchmark::State& state, KernelFamily family, Math math, RowKind kind, WeightFormat format,
+                int64_t rows, int64_t cols, int64_t m) {
   // Values of an ordinary size: denormals and infinities are slow on some processors.
   const RandomMatrix w(format, rows, cols, 1);
   const std::vector<float> x(static_cast<size_t>(m * cols), 0.5f);
@@ -100,7 +100,7 @@ void run_matmul(benchmark::State& state, Math math, RowKind kind, WeightFormat f
   ThreadPool pool(1);
   const std::vector<MatmulOutput> outputs{{.w = w.view, .row_end = rows, .y = y.data(), .y_stride = rows}};
   Workspace workspace(1);
-  const CpuContext context{pool, workspace, best_matmul_family(math)};
+  const CpuContext context{pool, workspace, family};
   const MatmulPath path(context.family, math);
   double best = 1e9;
   for (auto _ : state) {
@@ -125,14 +125,15 @@ struct Shape {
   int64_t rows, cols, m;
 };
 
-void register_all(Math math, RowKind kind, const std::string& prefix, const std::vector<Shape>& shapes) {
+void register_all(KernelFamily family, Math math, RowKind kind, const std::string& prefix,
+                  const std::vector<Shape>& shapes) {
   for (const Shape& shape : shapes) {
     for (const WeightFormat format : kFormats) {
       const std::string name = prefix + "/" + std::string(name_of(format)) + "/" +
                                std::to_string(shape.rows) + "x" + std::to_string(shape.cols) + "/m" +
                                std::to_string(shape.m);
-      benchmark::RegisterBenchmark(name.c_str(), [math, kind, format, shape](benchmark::State& state) {
-        run_matmul(state, math, kind, format, shape.rows, shape.cols, shape.m);
+      benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) {
+        run_matmul(state, family, math, kind, format, shape.rows, shape.cols, shape.m);
       });
     }
   }
@@ -144,11 +145,18 @@ void register_all(Math math, RowKind kind, const std::string& prefix, const std:
 int main(int argc, char** argv) {
   using ete::RowKind;
   // 256 x 768 stays in the L2 cache; 49152 x 768 comes from RAM.
-  for (const ete::Math math : {ete::Math::exact, ete::Math::fast}) {
-    const std::string prefix = math == ete::Math::exact ? "" : "fast_";
-    ete::register_all(math, RowKind::decode, prefix + "decode",
-                      {{256, 768, 1}, {256, 768, 4}, {256, 768, 16}, {49152, 768, 1}});
-    ete::register_all(math, RowKind::prefill, prefix + "prefill", {{1536, 768, 512}, {4096, 4096, 512}});
+  const auto register_family = [](ete::KernelFamily family, ete::Math math, const std::string& prefix) {
+    ete::register_all(family, math, RowKind::decode, prefix + "decode",
+                      {{256, 768, 1}, {256, 768, 4}, {256, 768, 16}, {49152, 768, 1}, {49152, 768, 16}});
+    ete::register_all(family, math, RowKind::prefill, prefix + "prefill",
+                      {{1536, 768, 512}, {4096, 4096, 512}});
+  };
+  const ete::KernelFamily best = ete::best_matmul_family(ete::Math::fast);
+  register_family(ete::best_matmul_family(ete::Math::exact), ete::Math::exact, "");
+  register_family(best, ete::Math::fast, "fast_");
+  // What integer dots do where there are tiles.
+  if (best == ete::KernelFamily::amx) {
+    register_family(ete::KernelFamily::vnni, ete::Math::fast, "fast_vnni_");
   }
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;

@@ -10,6 +10,8 @@
 #include <utility>
 
 #include "engine/base/error.h"
+#include "engine/device/cpu/cpu_features.h"
+#include "tests/ops/emulated_tiles.h"
 #include "tests/ops/ops_fixture.h"
 #include "tests/ops/random_matrix.h"
 
@@ -28,15 +30,21 @@ void PrintTo(const Path& path, std::ostream* out) {
   *out << path.device << " " << name_of(path.family) << (path.math == Math::exact ? " exact" : " fast");
 }
 const Path kPaths[] = {
-    {"cpu", KernelFamily::plain, Math::exact, 1e-6},  {"cpu", KernelFamily::avx2, Math::exact, 1e-6},
-    {"cpu", KernelFamily::avx512, Math::exact, 1e-6}, {"cpu", KernelFamily::plain, Math::fast, 1e-6},
-    {"cpu", KernelFamily::avx2, Math::fast, 1e-6},    {"cpu", KernelFamily::avx512, Math::fast, 1e-6},
-    {"cpu", KernelFamily::vnni, Math::fast, 1e-6},    {"cuda:0", KernelFamily::plain, Math::exact, 1e-6},
-    {"cuda:0", KernelFamily::mma, Math::fast, 1e-6},  {"cuda:0", KernelFamily::dp4a, Math::fast, 1e-6},
+    {"cpu", KernelFamily::plain, Math::exact, 1e-6},   {"cpu", KernelFamily::avx2, Math::exact, 1e-6},
+    {"cpu", KernelFamily::avx512, Math::exact, 1e-6},  {"cpu", KernelFamily::plain, Math::fast, 1e-6},
+    {"cpu", KernelFamily::avx2, Math::fast, 1e-6},     {"cpu", KernelFamily::avx512, Math::fast, 1e-6},
+    {"cpu", KernelFamily::vnni, Math::fast, 1e-6},     {"cpu", KernelFamily::amx, Math::fast, 1e-6},
+    {"emulated", KernelFamily::amx, Math::fast, 1e-6}, {"cuda:0", KernelFamily::plain, Math::exact, 1e-6},
+    {"cuda:0", KernelFamily::mma, Math::fast, 1e-6},   {"cuda:0", KernelFamily::dp4a, Math::fast, 1e-6},
 };
+
+// On the CPU, with tiles of loops.
+bool is_emulated(const Path& path) { return path.device == "emulated"; }
+bool is_on_host(const Path& path) { return path.device == "cpu" || is_emulated(path); }
 
 // Empty: it does.
 std::string why_not_here(const Path& path) {
+  if (is_emulated(path)) return cpu_features().vnni ? "" : "its kernels need VNNI";
   if (path.device != "cpu") return why_absent(path.device);
   for (KernelFamily family : supported_families(path.math)) {
     if (family == path.family) return "";
@@ -116,7 +124,7 @@ class Matmul : public testing::TestWithParam<Param> {
   void SetUp() override {
     const std::string reason = why_not_here(path());
     if (!reason.empty()) GTEST_SKIP() << reason;
-    if (path().device != "cpu") {
+    if (!is_on_host(path())) {
       there_ =
           std::make_unique<Runner>(OpsParam{path().device, path().family, path().tolerance, path().math}, 1);
     }
@@ -127,8 +135,9 @@ class Matmul : public testing::TestWithParam<Param> {
   // Whether this path sees x rounded.
   bool rounds() const {
     if (path().math == Math::exact || is_float(format())) return false;
-    if (path().device != "cpu") return !is_ggml_block(format());
-    return kind() == RowKind::decode || path().family == KernelFamily::vnni;
+    if (!is_on_host(path())) return !is_ggml_block(format());
+    return kind() == RowKind::decode || path().family == KernelFamily::vnni ||
+           path().family == KernelFamily::amx;
   }
 
   void run(int threads, const float* x, int64_t x_stride, int64_t m,
@@ -136,8 +145,9 @@ class Matmul : public testing::TestWithParam<Param> {
     if (there_) return matmul_there(*there_, kind(), x, x_stride, m, std::move(outputs));
     ThreadPool pool(threads);
     Workspace workspace(threads);
-    matmul_cpu({pool, workspace, path().family}, MatmulPath(path().family, path().math), kind(), x, x_stride,
-               m, outputs);
+    const MatmulPath kernels = is_emulated(path()) ? MatmulPath(emulated_tiles(), path().math)
+                                                   : MatmulPath(path().family, path().math);
+    matmul_cpu({pool, workspace, path().family}, kernels, kind(), x, x_stride, m, outputs);
   }
 
   int row_launches() const { return there_->ops().row_launches(); }
@@ -436,7 +446,7 @@ TEST(MatmulFamilies, NamesWhatRunsHere) {
     EXPECT_EQ(families.front(), KernelFamily::plain);
     EXPECT_EQ(best_matmul_family(math), families.back());
     EXPECT_EQ(resolve_matmul_family(KernelFamily::automatic, math), families.back());
-    for (KernelFamily family : {KernelFamily::amx, KernelFamily::dp4a, KernelFamily::wgmma}) {
+    for (KernelFamily family : {KernelFamily::dp4a, KernelFamily::wgmma}) {
       try {
         resolve_matmul_family(family, math);
         FAIL() << name_of(family);

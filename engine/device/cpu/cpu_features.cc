@@ -2,6 +2,7 @@
 
 #include <cpuid.h>
 #include <sched.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,6 +24,20 @@ bool has_f16c() {
   return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
 }
 
+// Linux gives the 8 KiB of tiles to a process that asks, and to all threads of it.
+bool may_use_tiles() {
+  constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM of asm/prctl.h since Linux 5.16
+  constexpr long kTileData = 18;
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
+// By CPUID itself: the compilers' own names for them are newer than some that build this.
+bool has_int8_tiles() {
+  constexpr unsigned kTiles = 1u << 24, kInt8 = 1u << 25;
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & kTiles) != 0 && (d & kInt8) != 0;
+}
+
 CpuFeatures ask_processor() {
   CpuFeatures features;
   __builtin_cpu_init();
@@ -31,6 +46,7 @@ CpuFeatures ask_processor() {
                     __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                     __builtin_cpu_supports("avx512vl");
   features.vnni = features.avx512 && __builtin_cpu_supports("avx512vnni");
+  features.amx = features.vnni && has_int8_tiles() && may_use_tiles();
   return features;
 }
 

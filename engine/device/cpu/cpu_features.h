@@ -10,6 +10,7 @@ struct CpuFeatures {
   bool avx2 = false;    // AVX2, FMA and F16C together
   bool avx512 = false;  // F, BW, DQ and VL together
   bool vnni = false;    // AVX-512 VNNI
+  bool amx = false;     // VNNI and AMX tiles of int8, which the operating system lets this process use
 };
 const CpuFeatures& cpu_features();
 

@@ -39,6 +39,8 @@ const MatmulKernels& kernels_of(KernelFamily family) {
       return matmul_kernels_avx512();
     case KernelFamily::vnni:
       return matmul_kernels_vnni();
+    case KernelFamily::amx:
+      return matmul_kernels_amx();
     default:
       check_failed(__FILE__, __LINE__, "KernelFamily", std::string(name_of(family)));
   }
@@ -178,24 +180,38 @@ void store_sums(const MatmulOutput& output, int64_t panel, int64_t row, int64_t 
   }
 }
 
-void run_decode(const Call& call) {
-  const ArrangedInputs inputs(call, RowKind::decode);
+// Every panel of every output with up to `rows_at_once` rows of x: multiply(output, panel's bytes, first row,
+// how many, sums [m, 16]).
+template <class Multiply>
+void for_each_panel(const Call& call, int64_t rows_at_once, const Multiply& multiply) {
   const std::vector<PanelRun> runs = cut(call, INT64_MAX, call.m);
   call.context.pool.parallel_for(static_cast<int64_t>(runs.size()), [&](int64_t task, int) {
     const PanelRun& run = runs[static_cast<size_t>(task)];
     const PackedMatrix& w = run.output->w;
-    const ArrangedInput& input = inputs.of(call, RowKind::decode, *run.output);
-    const FormatKernels& kernels = call.kernels.formats[static_cast<size_t>(w.format)];
     const size_t bytes = panel_bytes(w.format, w.cols);
     for (int64_t panel = run.panel_begin; panel < run.panel_end; ++panel) {
-      for (int64_t row = 0; row < call.m; row += kDecodeRows) {
-        const int64_t m = std::min(kDecodeRows, call.m - row);
-        float sums[kDecodeRows * kPanelRows];
-        kernels.decode[m - 1](w.data + static_cast<size_t>(panel) * bytes, input.rows_from(row), sums);
+      for (int64_t row = 0; row < call.m; row += rows_at_once) {
+        const int64_t m = std::min(rows_at_once, call.m - row);
+        alignas(64) float sums[kTiledRows * kPanelRows];
+        multiply(*run.output, w.data + static_cast<size_t>(panel) * bytes, row, m, sums);
         store_sums(*run.output, panel, row, m, sums);
       }
     }
   });
+}
+
+const FormatKernels& kernels_for(const Call& call, const MatmulOutput& output) {
+  return call.kernels.formats[static_cast<size_t>(output.w.format)];
+}
+
+void run_decode(const Call& call) {
+  const ArrangedInputs inputs(call, RowKind::decode);
+  for_each_panel(
+      call, kDecodeRows,
+      [&](const MatmulOutput& output, const std::byte* panel, int64_t row, int64_t m, float* sums) {
+        const ArrangedInput& input = inputs.of(call, RowKind::decode, output);
+        kernels_for(call, output).decode[m - 1](panel, input.rows_from(row), sums);
+      });
 }
 
 // x rounded for Math::fast, for outputs whose width pads to `cols`.
@@ -244,30 +260,82 @@ class RoundedRows {
   std::vector<int32_t> excess_;
 };
 
-// Both kinds of rows: the integer dot serves four at a time, which is the faster way for prefill rows only
-// where it is one instruction.
-void run_rounded(const Call& call) {
-  std::map<int64_t, RoundedRows> inputs;
+// x of each padded width that the outputs have, as `Rows`.
+template <class Rows>
+std::map<int64_t, Rows> rows_by_width(const Call& call) {
+  std::map<int64_t, Rows> inputs;
   for (const MatmulOutput& output : call.outputs) {
     inputs.try_emplace(padded_cols(output), call, padded_cols(output));
   }
-  const std::vector<PanelRun> runs = cut(call, INT64_MAX, call.m);
-  call.context.pool.parallel_for(static_cast<int64_t>(runs.size()), [&](int64_t task, int) {
-    const PanelRun& run = runs[static_cast<size_t>(task)];
-    const PackedMatrix& w = run.output->w;
-    const RoundedRows& input = inputs.at(padded_cols(*run.output));
-    const FormatKernels& kernels = call.kernels.formats[static_cast<size_t>(w.format)];
-    const size_t bytes = panel_bytes(w.format, w.cols);
-    for (int64_t panel = run.panel_begin; panel < run.panel_end; ++panel) {
-      for (int64_t row = 0; row < call.m; row += kDecodeRows) {
-        const int64_t m = std::min(kDecodeRows, call.m - row);
-        float sums[kDecodeRows * kPanelRows];
-        kernels.multiply_rounded[m - 1](w.data + static_cast<size_t>(panel) * bytes, input.rows_from(row),
-                                        sums);
-        store_sums(*run.output, panel, row, m, sums);
-      }
+  return inputs;
+}
+
+// Both kinds of rows: the integer dot serves four at a time, which is the faster way for prefill rows only
+// where it is one instruction.
+void run_rounded(const Call& call) {
+  const auto inputs = rows_by_width<RoundedRows>(call);
+  for_each_panel(
+      call, kDecodeRows,
+      [&](const MatmulOutput& output, const std::byte* panel, int64_t row, int64_t m, float* sums) {
+        const RoundedRows& input = inputs.at(padded_cols(output));
+        kernels_for(call, output).multiply_rounded[m - 1](panel, input.rows_from(row), sums);
+      });
+}
+
+// x rounded as RoundedRows does, as tiles read it.
+class TiledRows {
+ public:
+  TiledRows(const Call& call, int64_t cols)
+      : cols_(cols),
+        q_(static_cast<size_t>(round_up(call.m, kTiledRows) * cols)),
+        scales_(q_.size() / 32),
+        sums_(q_.size() / 32) {
+    for_row_blocks(call.context.pool, static_cast<int64_t>(scales_.size()) / kTiledRows, 32 * kTiledRows,
+                   [&](int64_t begin, int64_t end) {
+                     for (int64_t block = begin; block < end; ++block) round_block(call, block);
+                   });
+  }
+
+  // Rows i to i + kTiledRows; i is a multiple of that.
+  TiledInput rows_from(int64_t i) const {
+    return {.q = q_.data() + i * cols_,
+            .scales = scales_.data() + i * cols_ / 32,
+            .sums = sums_.data() + i * cols_ / 32,
+            .cols = cols_};
+  }
+
+ private:
+  // 32 columns of kTiledRows rows.
+  void round_block(const Call& call, int64_t block) {
+    const int64_t col = block % (cols_ / 32) * 32;
+    const int64_t first_row = block / (cols_ / 32) * kTiledRows;
+    const int64_t rows = std::min(kTiledRows, call.m - first_row);
+    const int64_t cols = std::clamp<int64_t>(call.cols - col, 0, 32);
+    int8_t* tile = q_.data() + 32 * kTiledRows * block;  // [8, 16 rows, 4]
+    for (int64_t r = 0; r < rows; ++r) {
+      float padded[32] = {};
+      const float* x = call.x + (first_row + r) * call.x_stride + col;
+      if (cols < 32) x = std::copy_n(x, cols, padded) - cols;
+      int8_t q[32];
+      const int64_t at = kTiledRows * block + r;
+      call.kernels.round_blocks(
+          x, 32, {.q = q, .scales = &scales_.at(at), .sums = &sums_.at(at), .excess = nullptr});
+      for (int64_t k = 0; k < 32; k += 4) std::copy_n(q + k, 4, tile + kTiledRows * k + 4 * r);
     }
-  });
+  }
+
+  int64_t cols_;
+  std::vector<int8_t> q_;             // [m / 16, cols / 4, 16, 4]
+  std::vector<float> scales_, sums_;  // [m / 16, cols / 32, 16]
+};
+
+void run_tiled(const Call& call) {
+  const auto inputs = rows_by_width<TiledRows>(call);
+  for_each_panel(call, kTiledRows,
+                 [&](const MatmulOutput& output, const std::byte* panel, int64_t row, int64_t, float* sums) {
+                   const TiledRows& input = inputs.at(padded_cols(output));
+                   kernels_for(call, output).multiply_tiled(panel, input.rows_from(row), sums);
+                 });
 }
 
 // What the K-ranges' products are added to: 0, the bias, y, or both.
@@ -341,7 +409,7 @@ void run_prefill(const Call& call) {
 }  // namespace
 
 MatmulPath::MatmulPath(KernelFamily family, Math math)
-    : kernels_(&kernels_of(resolve_matmul_family(family, math))), math_(math) {}
+    : MatmulPath(kernels_of(resolve_matmul_family(family, math)), math) {}
 
 bool MatmulPath::rounds(RowKind kind, WeightFormat format) const {
   return math_ == Math::fast && (kind == RowKind::decode || kernels_->integer_dots) &&
@@ -357,7 +425,10 @@ void matmul_cpu(const CpuContext& context, const MatmulPath& path, RowKind kind,
   for (const MatmulOutput& output : outputs) {
     (path.rounds(kind, output.w.format) ? rounded : exact).push_back(output);
   }
-  if (!rounded.empty()) run_rounded({context, path.kernels(), x, x_stride, m, cols, rounded});
+  if (!rounded.empty()) {
+    const Call call{context, path.kernels(), x, x_stride, m, cols, rounded};
+    path.kernels().tiles ? run_tiled(call) : run_rounded(call);
+  }
   if (exact.empty()) return;
   const Call call{context, path.kernels(), x, x_stride, m, cols, exact};
   if (kind == RowKind::decode) return run_decode(call);
@@ -370,6 +441,7 @@ std::vector<KernelFamily> supported_families(Math math) {
   if (features.avx2) families.push_back(KernelFamily::avx2);
   if (features.avx512) families.push_back(KernelFamily::avx512);
   if (features.vnni && math == Math::fast) families.push_back(KernelFamily::vnni);
+  if (features.amx && math == Math::fast) families.push_back(KernelFamily::amx);
   return families;
 }
 

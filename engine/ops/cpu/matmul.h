@@ -15,8 +15,8 @@
 //
 // Math::fast dots the integers of quantised weights with x rounded to int8 per 32 columns, an error of at
 // most absmax / 254 of those columns in each x. So it treats decode rows in every family, prefill rows only
-// where the processor has integer dots (vnni): elsewhere those stay exact, which is faster. x that is not
-// finite makes its row of y NaN where it is rounded, and not finite where it is not.
+// where the processor has integer dots (vnni, amx): elsewhere those stay exact, which is faster. x that is
+// not finite makes its row of y NaN where it is rounded, and not finite where it is not.
 
 namespace ete {
 
@@ -27,6 +27,8 @@ class MatmulPath {
  public:
   // Error(invalid_argument) when the family does not run here or not with this math.
   MatmulPath(KernelFamily family, Math math);
+  // With kernels that run here; they outlive it.
+  MatmulPath(const MatmulKernels& kernels, Math math) : kernels_(&kernels), math_(math) {}
   const MatmulKernels& kernels() const { return *kernels_; }
   // Whether rows of this kind, times weights of this format, are rounded first.
   bool rounds(RowKind kind, WeightFormat format) const;

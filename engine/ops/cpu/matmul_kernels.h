@@ -14,6 +14,7 @@ constexpr int64_t kDecodeRows = 4;  // rows of x that one pass over a panel serv
 constexpr int64_t kTileRows = 6;    // rows of x in a register block, at most
 constexpr int64_t kTileCols = 256;  // K-range of an expanded tile; part of the numeric path
 constexpr int64_t kWeightFormats = 12;
+constexpr int64_t kTiledRows = 16;  // rows of x that one pass of tiles over a panel serves
 
 // How decode kernels read x. Packed weights are unpacked in place from 32-bit words of four bytes, so x is
 // transposed 4 x 4 within every 16 columns (16 b + 4 l + i goes to 16 b + 4 i + l), and scaled by a power of
@@ -53,6 +54,14 @@ struct RoundedInput {
   int64_t cols;           // a multiple of the format's block
 };
 
+// The same for kTiledRows rows of x, those that there are not being zeros.
+struct TiledInput {
+  const int8_t* q;      // [cols / 4, 16 rows, 4]
+  const float* scales;  // [cols / 32, 16 rows]
+  const float* sums;    // [cols / 32, 16 rows]
+  int64_t cols;         // a multiple of the format's block
+};
+
 struct FormatKernels {
   XLayout layout = XLayout::natural;
   // sums [m, 16] = x . panel, entry m - 1 of the table for m rows of x.
@@ -63,12 +72,16 @@ struct FormatKernels {
   // Math::fast: sums [m, 16] = rounded x . panel. Null for formats of floats, which lose nothing by staying
   // exact.
   void (*multiply_rounded[kDecodeRows])(const std::byte* panel, const RoundedInput& input, float* sums) = {};
+  // In its place, where the processor multiplies tiles: sums [kTiledRows, 16]. Null elsewhere.
+  void (*multiply_tiled)(const std::byte* panel, const TiledInput& input, float* sums) = nullptr;
 };
 
 struct MatmulKernels {
   // The processor dots int8 in one instruction: then, only, Math::fast is the faster way for prefill rows,
   // too.
   bool integer_dots = false;
+  // It multiplies tiles of int8: every format that has multiply_rounded has multiply_tiled.
+  bool tiles = false;
   FormatKernels formats[kWeightFormats];  // indexed by WeightFormat
   // One row of x [cols, a multiple of 32] to a layout other than natural.
   void (*arrange)(XLayout layout, const float* x, int64_t cols, float* arranged) = nullptr;
@@ -84,5 +97,6 @@ const MatmulKernels& matmul_kernels_plain();
 const MatmulKernels& matmul_kernels_avx2();
 const MatmulKernels& matmul_kernels_avx512();
 const MatmulKernels& matmul_kernels_vnni();
+const MatmulKernels& matmul_kernels_amx();
 
 }  // namespace ete

@@ -58,6 +58,7 @@ struct Simd {
     return _mm512_inserti64x4(_mm512_castsi256_si512(low), _mm256_set_m128i(row(3), row(2)), 1);
   }
   static I load_words(const void* from) { return _mm512_loadu_si512(from); }
+  static void store_words(void* to, I value) { _mm512_storeu_si512(to, value); }
   static I set1_32(uint32_t value) { return _mm512_set1_epi32(static_cast<int>(value)); }
   static I set1_64(uint64_t value) { return _mm512_set1_epi64(static_cast<long long>(value)); }
   static I set1_8(int value) { return _mm512_set1_epi8(static_cast<char>(value)); }
