@@ -8,56 +8,52 @@
 
 namespace ete::cuda {
 
-// As delta_net_input of the CPU: places before 0 are those that the state remembers, of which there is
-// conv_width only.
-__device__ inline const float* input_at(const DeltaNetView& view, const DeltaNetRows& rows, int64_t place) {
-  if (place < 0) {
-    const int64_t column = view.shape.conv_kernel - 1 + place;
-    return rows.state + view.shape.matrix_floats() + column * view.shape.conv_width();
+// Inputs of a segment's places, as delta_net_input of the CPU: places before 0 are those that the state
+// remembers, of which there is conv_width only. Chosen without branches, and mostly in 32 bits.
+class InputRows {
+ public:
+  __device__ InputRows(const DeltaNetView& view, const DeltaNetRows& rows)
+      : x_(view.x + (rows.row_begin - rows.accepted_rows) * view.x_stride),
+        remembered_(rows.state + view.shape.matrix_floats() +
+                    (view.shape.conv_kernel - 1) * view.shape.conv_width()),
+        accepted_(rows.accepted),
+        accepted_rows_(rows.accepted_rows),
+        x_stride_(static_cast<int>(view.x_stride)),
+        remembered_stride_(static_cast<int>(view.shape.conv_width())),
+        accepted_stride_(static_cast<int>(view.shape.input_width())) {}
+
+  __device__ const float* at(int place) const {
+    const bool is_remembered = place < 0, is_accepted = place < accepted_rows_;
+    const float* from = is_remembered ? remembered_ : is_accepted ? accepted_ : x_;
+    const int stride = is_remembered ? remembered_stride_ : is_accepted ? accepted_stride_ : x_stride_;
+    return from + int64_t{place} * stride;
   }
-  if (place < rows.accepted_rows) return rows.accepted + place * view.shape.input_width();
-  return view.x + (rows.row_begin + place - rows.accepted_rows) * view.x_stride;
+  // Places from this one on lie x_stride() apart.
+  __device__ bool is_in_x(int place) const { return place >= max(accepted_rows_, 0); }
+  __device__ int x_stride() const { return x_stride_; }
+
+ private:
+  const float* x_;  // of place 0, were it one of x
+  const float* remembered_;
+  const float* accepted_;
+  int accepted_rows_;
+  int x_stride_;
+  int remembered_stride_;
+  int accepted_stride_;
+};
+
+// DeltaNetShape::key_head_of(), without divisions of 64 bits.
+__device__ inline int key_head_of(const DeltaNetShape& shape, unsigned value_head) {
+  const auto key_heads = static_cast<unsigned>(shape.key_heads);
+  return static_cast<int>(shape.tiled_value_heads
+                              ? value_head % key_heads
+                              : value_head / (static_cast<unsigned>(shape.value_heads) / key_heads));
 }
 
-// y[u] += taps [begin, begin + 4) of channel channel + first + kStride u of the convolution at `place`, for
-// channels below channel + dim. Every load is issued before the first is needed.
-template <int kStride, int kEach>
-__device__ inline void add_four_taps(const DeltaNetView& view, const DeltaNetRows& rows, int64_t place,
-                                     int64_t channel, int first, int64_t dim, int64_t begin,
-                                     float (&y)[kEach]) {
-  float in[4][kEach], weight[4][kEach];
-#pragma unroll
-  for (int t = 0; t < 4; ++t) {
-    const int64_t tap = begin + t;
-    const bool is_tap = tap < view.shape.conv_kernel;
-    const int64_t at = is_tap ? place - (view.shape.conv_kernel - 1) + tap : place;
-    const float* from = input_at(view, rows, at) + channel;
-    const float* weights = view.conv + (is_tap ? tap : 0) * view.shape.conv_width() + channel;
-#pragma unroll
-    for (int u = 0; u < kEach; ++u) {
-      const bool exists = is_tap && first + kStride * u < dim;
-      in[t][u] = exists ? from[first + kStride * u] : 0.0f;
-      weight[t][u] = exists ? weights[first + kStride * u] : 0.0f;
-    }
-  }
-#pragma unroll
-  for (int t = 0; t < 4; ++t) {
-#pragma unroll
-    for (int u = 0; u < kEach; ++u) y[u] = fmaf(in[t][u], weight[t][u], y[u]);
-  }
-}
-
-// What add_four_taps(.., begin = 0, ..) left to do.
-template <int kStride, int kEach>
-__device__ inline void finish_convolution(const DeltaNetView& view, const DeltaNetRows& rows, int64_t place,
-                                          int64_t channel, int first, int64_t dim, float (&y)[kEach]) {
-#pragma unroll 1
-  for (int64_t tap = 4; tap < view.shape.conv_kernel; tap += 4) {
-    add_four_taps<kStride>(view, rows, place, channel, first, dim, tap, y);
-  }
-#pragma unroll
-  for (int u = 0; u < kEach; ++u) y[u] = y[u] / (1.0f + expf(-y[u]));
-}
+// An approximate reciprocal, to one unit in the last place: a division of what may be subnormal, as small
+// inputs are, would take the device's slow way.
+__device__ inline float sigmoid(float x) { return __fdividef(1.0f, 1.0f + expf(-x)); }
+__device__ inline float silu(float x) { return x * sigmoid(x); }
 
 // Over the warp.
 template <int kEach>
@@ -72,20 +68,16 @@ __device__ inline float sum_of_squares(const float (&x)[kEach]) {
 
 // What makes a vector `length` long.
 __device__ inline float to_length(float length, float squares) {
-  return 1.0f / sqrtf(squares + kLengthEps) * length;
+  return rsqrtf(squares + kLengthEps) * length;
 }
 __device__ inline float query_length(const DeltaNetShape& shape) {
-  return 1.0f / sqrtf(static_cast<float>(shape.key_dim));
+  return rsqrtf(static_cast<float>(shape.key_dim));
 }
 
-// Of one value head: gates are a and b of all of them.
-__device__ inline float log_decay(const DeltaNetView& view, const float* gates, int64_t head) {
-  const float a = gates[head] + view.dt_bias[head];
-  const float g = view.decay_rate[head] * (a > 20.0f ? a : log1pf(expf(a)));
+// g of a + dt_bias.
+__device__ inline float log_decay(float rate, float a) {
+  const float g = rate * (a > 20.0f ? a : log1pf(expf(a)));
   return g < kLeastLogDecay ? kLeastLogDecay : g;  // NaN stays
-}
-__device__ inline float beta_of(const DeltaNetView& view, const float* gates, int64_t head) {
-  return 1.0f / (1.0f + expf(-gates[view.shape.value_heads + head]));
 }
 
 // `from` on 16 bytes.

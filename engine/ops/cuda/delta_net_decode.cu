@@ -36,7 +36,7 @@ class StateColumns {
   // Row groups past key_dim hold zeros.
   __device__ StateColumns(float* matrix, int64_t key_dim, int64_t value_dim, int64_t column)
       : at_(matrix + first_row() * value_dim + column),
-        stride_(value_dim),
+        stride_(static_cast<int>(value_dim)),
         rows_(column < value_dim ? static_cast<int>(key_dim - first_row()) : 0) {
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
@@ -104,14 +104,41 @@ class StateColumns {
   }
 
   float* at_;  // [rows_, stride_]
-  int64_t stride_;
+  int stride_;
   int rows_;
   Columns<kColumns> s_[kRows];
 };
 
+// y[u] += taps [begin, begin + 4) of channel[u] of the convolution at `place`; of no channel where it is
+// below 0. Every load is issued before the first is needed.
+template <int kCount>
+__device__ void add_four_taps(const DeltaNetView& view, const InputRows& inputs, int place, int begin,
+                              const int (&channel)[kCount], float (&y)[kCount]) {
+  const auto kernel = static_cast<int>(view.shape.conv_kernel);
+  float in[4][kCount], weight[4][kCount];
+#pragma unroll
+  for (int t = 0; t < 4; ++t) {
+    const int tap = begin + t;
+    const bool is_tap = tap < kernel;
+    const float* from = inputs.at(is_tap ? place - (kernel - 1) + tap : place);
+    const float* weights = view.conv + (is_tap ? tap : 0) * view.shape.conv_width();
+#pragma unroll
+    for (int u = 0; u < kCount; ++u) {
+      const bool exists = is_tap && channel[u] >= 0;
+      in[t][u] = exists ? from[channel[u]] : 0.0f;
+      weight[t][u] = exists ? weights[channel[u]] : 0.0f;
+    }
+  }
+#pragma unroll
+  for (int t = 0; t < 4; ++t) {
+#pragma unroll
+    for (int u = 0; u < kCount; ++u) y[u] = fmaf(in[t][u], weight[t][u], y[u]);
+  }
+}
+
 // q, k and v of a place, for the warps of the block.
 template <int kRows, int kColumns>
-struct Inputs {
+struct Vectors {
   static constexpr int kKeyDim = kRows * kRowGroups;  // padded
   static constexpr int kEach = (kKeyDim + kThreads - 1) / kThreads;
   using State = StateColumns<kRows, kColumns>;
@@ -123,26 +150,36 @@ struct Inputs {
   float k_squares[kWarps];
 
   // Every thread of the block; they may read when it returns.
-  __device__ void read(const DeltaNetView& view, const DeltaNetRows& rows, int64_t place, int64_t head,
+  __device__ void read(const DeltaNetView& view, const InputRows& inputs, int place, int64_t head,
                        int64_t first_column) {
     const DeltaNetShape& shape = view.shape;
     const int thread = static_cast<int>(threadIdx.x);
-    const int64_t q_channel = shape.key_head_of(head) * shape.key_dim;
-    const int64_t k_channel = shape.key_heads * shape.key_dim + q_channel;
-    const int64_t v_channel = 2 * shape.key_heads * shape.key_dim + head * shape.value_dim + first_column;
+    const auto keys = static_cast<int>(shape.key_heads * shape.key_dim);
+    const auto q_channel = static_cast<int>(key_head_of(shape, static_cast<unsigned>(head)) * shape.key_dim);
+    const auto v_channel = static_cast<int>(2 * keys + head * shape.value_dim + first_column);
     const int64_t columns = min(shape.value_dim - first_column, int64_t{kBlockColumns<kColumns>});
-    float of_q[kEach] = {}, of_k[kEach] = {}, of_v[1] = {};
-    add_four_taps<kThreads>(view, rows, place, q_channel, thread, shape.key_dim, 0, of_q);
-    add_four_taps<kThreads>(view, rows, place, k_channel, thread, shape.key_dim, 0, of_k);
-    add_four_taps<kThreads>(view, rows, place, v_channel, thread, columns, 0, of_v);
-    finish_convolution<kThreads>(view, rows, place, q_channel, thread, shape.key_dim, of_q);
-    finish_convolution<kThreads>(view, rows, place, k_channel, thread, shape.key_dim, of_k);
-    finish_convolution<kThreads>(view, rows, place, v_channel, thread, columns, of_v);
+    int channel[2 * kEach + 1];  // of q, k and v
+    float y[2 * kEach + 1] = {};
+#pragma unroll
+    for (int u = 0; u < kEach; ++u) {
+      const int at = thread + kThreads * u;
+      channel[u] = at < shape.key_dim ? q_channel + at : -1;
+      channel[kEach + u] = at < shape.key_dim ? keys + q_channel + at : -1;
+    }
+    channel[2 * kEach] = thread < columns ? v_channel + thread : -1;
+    add_four_taps(view, inputs, place, 0, channel, y);
+#pragma unroll 1
+    for (int tap = 4; tap < shape.conv_kernel; tap += 4) {
+      add_four_taps(view, inputs, place, tap, channel, y);
+    }
+    float of_q[kEach], of_k[kEach];
+#pragma unroll
+    for (int u = 0; u < kEach; ++u) of_q[u] = silu(y[u]), of_k[u] = silu(y[kEach + u]);
     const float squares_of_q = sum_of_squares(of_q), squares_of_k = sum_of_squares(of_k);
     __syncthreads();  // the last place's may still be read
     q_squares[thread / 32] = squares_of_q;
     k_squares[thread / 32] = squares_of_k;
-    if (thread < kBlockColumns<kColumns>) v[thread] = of_v[0];
+    if (thread < kBlockColumns<kColumns>) v[thread] = silu(y[2 * kEach]);
     __syncthreads();
     const float q_factor = to_length(query_length(shape), total(q_squares));
     const float k_factor = to_length(1.0f, total(k_squares));
@@ -167,9 +204,10 @@ template <int kRows, int kColumns>
 __global__ void __launch_bounds__(kThreads, kRows <= 16 ? 4 : 2)
     recurrence_kernel(const __grid_constant__ DeltaNetView view,
                       const __grid_constant__ DeltaNetBatch batch) {
-  __shared__ Inputs<kRows, kColumns> inputs;
+  __shared__ Vectors<kRows, kColumns> vectors;
   const DeltaNetShape& shape = view.shape;
   const DeltaNetRows& rows = batch.rows[blockIdx.z];
+  const InputRows inputs(view, rows);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int64_t head = blockIdx.y;
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kBlockColumns<kColumns>;
@@ -178,18 +216,21 @@ __global__ void __launch_bounds__(kThreads, kRows <= 16 ? 4 : 2)
   float* matrix = rows.state + head * shape.key_dim * shape.value_dim;
   let_next_kernel_start();
   StateColumns<kRows, kColumns> state(matrix, shape.key_dim, shape.value_dim, column);
-  for (int64_t place = rows.begin; place < rows.end; ++place) {
+  for (int place = rows.begin; place < rows.end; ++place) {
     if (place == rows.taken && place > rows.begin) state.write();
-    const float* gates = input_at(view, rows, place) + shape.conv_width();
-    const float decay = expf(log_decay(view, gates, head)), beta = beta_of(view, gates, head);
-    inputs.read(view, rows, place, head, first);
-    const Columns<kColumns> seen = state.seen_by(inputs.k);
+    const float* gates = inputs.at(place) + shape.conv_width();
+    // On their way meanwhile.
+    const float a = gates[head], b = gates[shape.value_heads + head];
+    const float rate = view.decay_rate[head], bias = view.dt_bias[head];
+    vectors.read(view, inputs, place, head, first);
+    const float decay = expf(log_decay(rate, a + bias)), beta = sigmoid(b);
+    const Columns<kColumns> seen = state.seen_by(vectors.k);
     Columns<kColumns> change;
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
-      change.value[c] = beta * (inputs.v[place_in_block + c] - decay * seen.value[c]);
+      change.value[c] = beta * (vectors.v[place_in_block + c] - decay * seen.value[c]);
     }
-    const Columns<kColumns> out = state.step(inputs.k, inputs.q, decay, change);
+    const Columns<kColumns> out = state.step(vectors.k, vectors.q, decay, change);
     if (lane < kColumnGroups && column < shape.value_dim && place >= rows.accepted_rows) {
       float* to = view.out + (rows.row_begin + place - rows.accepted_rows) * view.out_stride;
 #pragma unroll
@@ -208,6 +249,7 @@ __global__ void __launch_bounds__(kFinishThreads)
   constexpr int kTogether = 4;
   const DeltaNetShape& shape = view.shape;
   const DeltaNetRows& rows = batch.rows[blockIdx.y];
+  const InputRows inputs(view, rows);
   const int64_t channel = static_cast<int64_t>(blockIdx.x) * kFinishThreads * kChannels + threadIdx.x;
   const int64_t width = shape.conv_width(), remembered = shape.conv_kernel - 1;
   wait_for_previous_kernel();
@@ -216,7 +258,7 @@ __global__ void __launch_bounds__(kFinishThreads)
       float moved[kTogether][kChannels];
 #pragma unroll
       for (int t = 0; t < kTogether; ++t) {
-        const float* from = input_at(view, rows, place + (i + t < count ? i + t : 0)) + channel;
+        const float* from = inputs.at(static_cast<int>(place + (i + t < count ? i + t : 0))) + channel;
 #pragma unroll
         for (int u = 0; u < kChannels; ++u) {
           if (i + t < count && channel + u * kFinishThreads < channels)
