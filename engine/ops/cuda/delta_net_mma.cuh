@@ -13,6 +13,11 @@ namespace ete::cuda {
 constexpr int kHalfPad = 8;  // of rows of halves
 constexpr int kSquarePitch = static_cast<int>(kDeltaNetChunk) + kHalfPad;
 
+// Among the warps of a block that have a barrier of hardware to themselves; 0 is __syncthreads'.
+__device__ inline void synchronize(int barrier, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
 __device__ inline bool is_finite(float x) { return fabsf(x) <= FLT_MAX; }
 
 // Of keys of the form on tensor cores, whatever the model's: a multiple of what warps take together.

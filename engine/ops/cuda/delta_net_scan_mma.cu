@@ -27,9 +27,6 @@ constexpr int kTermPad = 16;
 // two buffers.
 constexpr int kStateBarrier = 1, kReadyBarrier = 2, kTakenBarrier = 4;
 
-__device__ inline void synchronize(int barrier, int threads) {
-  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
-}
 __device__ inline void arrive(int barrier, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
@@ -72,7 +69,7 @@ class ScanMma {
         slab_(slab),
         piece_(slab.pieces[blockIdx.z]),
         head_(blockIdx.y),
-        key_head_(view.shape.key_head_of(head_)),
+        key_head_(key_head_of(view.shape, blockIdx.y)),
         column_(static_cast<int64_t>(blockIdx.x) * kColumns),
         warp_(static_cast<int>(threadIdx.x) / 32 % kGroupWarps),
         state_(reinterpret_cast<float*>(shared)),

@@ -18,6 +18,7 @@ constexpr int kChunk = ChunkGates::kChunk;
 constexpr int kPitch = kChunk + 4;  // of m
 constexpr int kValuePad = 4;        // rows of v that a warp reads together lie in different banks
 constexpr int kMergeWarps = 4;
+constexpr int kInverseBarrier = 1;
 constexpr int kMergeColumns = 8;
 
 struct Shared {
@@ -33,7 +34,8 @@ class WeighMma {
                       Shared& shared, std::byte* memory)
       : scratch_(scratch),
         head_(static_cast<int64_t>(blockIdx.y) * view.shape.value_heads + blockIdx.x),
-        keys_((blockIdx.y * view.shape.key_heads + view.shape.key_head_of(blockIdx.x)) * kChunk * kMmaKeyDim),
+        keys_((blockIdx.y * view.shape.key_heads + key_head_of(view.shape, blockIdx.x)) * kChunk *
+              kMmaKeyDim),
         count_(slab.chunks[blockIdx.y].count),
         warp_(static_cast<int>(threadIdx.x) / 32),
         value_dim_(static_cast<int>(scratch.value_dim)),
@@ -60,15 +62,15 @@ class WeighMma {
     if (threadIdx.x < kChunk && !is_finite(shared_.gates.beta[threadIdx.x])) spoil(threadIdx.x);
     wait_for_copies<1>();
     __syncthreads();
-    multiply_keys();
-    __syncthreads();
-    drop_spoiled();
-    if (threadIdx.x < kChunk) invert_on_diagonal(shared_.m);
-    __syncthreads();
-    merge<16>();
-    merge<32>();
-    put_inverse();
+    if (warp_ < kMergeWarps) {
+      invert();
+    } else {
+      write_weigh();
+    }
     wait_for_copies<0>();
+    __syncthreads();
+    drop_spoiled_keys();
+    put_inverse();
     __syncthreads();
     write_w();
     write_u();
@@ -78,15 +80,17 @@ class WeighMma {
   // For each row, of k and of what takes the place of q.
   static constexpr int kHalves = kKeyPitch + std::max(kKeyPitch, 2 * kSquarePitch);
   __device__ float* values() const { return scratch_.v + head_ * kChunk * value_dim_; }
-  __device__ int chunk_row() const { return warp_ % 4 * 16; }
+  // Later rows have more to do: of the two warps of a scheduler (each fourth) one has an early and one a late
+  // sixteen.
+  __device__ int chunk_row() const { return 16 * (warp_ < 4 ? warp_ : 7 - warp_); }
   __device__ void spoil(int row) { atomicMin(&shared_.first_spoiled, row); }
 
-  // Warps 0 to 3 multiply 16 rows of k each, the others 16 of q, with the rows of k up to their own.
-  __device__ void multiply_keys() {
+  // put(i, j, k_j . left_i, k_j+1 . left_i) for 16 rows of `left` a warp and the rows of k up to their own.
+  template <typename Put>
+  __device__ void multiply_keys(const __half* left, const Put& put) const {
     constexpr int kTiles = kChunk / 8;
-    const bool is_of_keys = warp_ < 4;
     const int row = chunk_row();
-    const __half* rows = (is_of_keys ? k_ : q_) + row * kKeyPitch;
+    const __half* rows = left + row * kKeyPitch;
     float products[kTiles][4] = {};
 #pragma unroll 4
     for (int d = 0; d < kMmaKeyDim; d += 16) {
@@ -105,15 +109,27 @@ class WeighMma {
     for (int n = 0; n < kTiles; ++n) {
 #pragma unroll
       for (int e = 0; e < 4; e += 2) {
-        const int i = row + tile_group() + e / 2 * 8, j = 8 * n + 2 * place_in_four();
-        if (is_of_keys) {
-          put_kk(i, j, products[n][e]);
-          put_kk(i, j + 1, products[n][e + 1]);
-        } else {
-          put_qk(i, j, products[n][e], products[n][e + 1]);
-        }
+        put(row + tile_group() + e / 2 * 8, 8 * n + 2 * place_in_four(), products[n][e], products[n][e + 1]);
       }
     }
+  }
+  // The inverse of I + M, by kMergeWarps warps.
+  __device__ void invert() {
+    multiply_keys(k_, [&](int i, int j, float product, float next) {
+      put_kk(i, j, product);
+      put_kk(i, j + 1, next);
+    });
+    synchronize_inverse();
+    drop_spoiled();
+    if (threadIdx.x < kChunk) invert_on_diagonal(shared_.m);
+    synchronize_inverse();
+    merge<16>();
+    merge<32>();
+  }
+  __device__ static void synchronize_inverse() { synchronize(kInverseBarrier, 32 * kMergeWarps); }
+  // By the other warps meanwhile.
+  __device__ void write_weigh() const {
+    multiply_keys(q_, [&](int i, int j, float product, float next) { put_qk(i, j, product, next); });
   }
   __device__ void put_kk(int i, int j, float product) {
     shared_.m[i][j] = j < i ? shared_.gates.beta[i] * product : 0.0f;
@@ -127,17 +143,22 @@ class WeighMma {
   }
 
   // No row may take of a later one what is not a number, not even times zero: put_inverse() gives it to those
-  // that do.
+  // that do. Of kMergeWarps warps.
   __device__ void drop_spoiled() {
     const int first = shared_.first_spoiled;
     if (first == kChunk) return;
-    for (int row = first + warp_; row < kChunk; row += kWeighThreads / 32) {
-      for (int at = static_cast<int>(threadIdx.x) % 32; at < kMmaKeyDim; at += 32)
-        k_[row * kKeyPitch + at] = 0;
+    for (int row = first + warp_; row < kChunk; row += kMergeWarps) {
       for (int at = static_cast<int>(threadIdx.x) % 32; at < kChunk; at += 32) shared_.m[row][at] = 0;
       shared_.gates.beta[row] = 0;
     }
-    __syncthreads();
+    synchronize_inverse();
+  }
+  // Likewise, once nobody multiplies k any more but write_w().
+  __device__ void drop_spoiled_keys() const {
+    for (int row = shared_.first_spoiled + warp_; row < kChunk; row += kWeighThreads / 32) {
+      for (int at = static_cast<int>(threadIdx.x) % 32; at < kMmaKeyDim; at += 32)
+        k_[row * kKeyPitch + at] = 0;
+    }
   }
 
   // Tiles of kSize on the diagonal are inverse already; of every two, so becomes the one of twice their size:
@@ -149,19 +170,15 @@ class WeighMma {
     const int first = warp_ / kParts * 2 * kSize, column = first + warp_ % kParts * kMergeColumns;
     const int row = first + kSize;
     float inverse[kTiles][4] = {};
-    if (warp_ < kMergeWarps) {
-      float products[kTiles][4] = {};
-      float(*to)[kMergeColumns] = shared_.products[warp_];
-      multiply_split<kSize>(&shared_.m[row][first], &shared_.m[first][column], kPitch, products);
-      for_each(products, [&](int i, int j, float product) { to[i][j] = product; });
-      __syncwarp();
-      multiply_split<kSize>(&shared_.m[row][row], &to[0][0], kMergeColumns, inverse);
-    }
-    __syncthreads();
-    if (warp_ < kMergeWarps) {
-      for_each(inverse, [&](int i, int j, float product) { shared_.m[row + i][column + j] = -product; });
-    }
-    __syncthreads();
+    float products[kTiles][4] = {};
+    float(*to)[kMergeColumns] = shared_.products[warp_];
+    multiply_split<kSize>(&shared_.m[row][first], &shared_.m[first][column], kPitch, products);
+    for_each(products, [&](int i, int j, float product) { to[i][j] = product; });
+    __syncwarp();
+    multiply_split<kSize>(&shared_.m[row][row], &to[0][0], kMergeColumns, inverse);
+    synchronize_inverse();
+    for_each(inverse, [&](int i, int j, float product) { shared_.m[row + i][column + j] = -product; });
+    synchronize_inverse();
   }
   template <int kTiles, typename Call>
   __device__ static void for_each(const float (&c)[kTiles][4], const Call& call) {
@@ -226,7 +243,7 @@ class WeighMma {
   // 16 rows by half of the columns a warp.
   __device__ void write_w() const {
     const int row = chunk_row();
-    uint32_t a[4][4];
+    uint32_t a[4][4] = {};
     load_triangle(for_keys_, a);
 #pragma unroll 2
     for (int d = warp_ / 4 * 16; d < kMmaKeyDim; d += 32) {
@@ -252,8 +269,9 @@ class WeighMma {
   }
   __device__ void write_u() const {
     const int row = chunk_row();
-    uint32_t a[4][4];
+    uint32_t a[4][4] = {};
     load_triangle(for_values_, a);
+    const Tf32Tile wide[4] = {Tf32Tile(a[0]), Tf32Tile(a[1]), Tf32Tile(a[2]), Tf32Tile(a[3])};
 #pragma unroll 2
     for (int column = warp_ / 4 * 8; column < value_dim_; column += 16) {
       float c[4] = {};
@@ -261,8 +279,8 @@ class WeighMma {
       for (int t = 0; t < 4; ++t) {
         if (16 * t > row) continue;
         const float* b = v_ + (16 * t + 2 * place_in_four()) * value_pitch_ + column + tile_group();
-        const float of_b[4] = {b[0], b[value_pitch_], b[8 * value_pitch_], b[9 * value_pitch_]};
-        multiply_halves(a[t], of_b, c);
+        multiply(wide[t].first, rounded(b[0]), rounded(b[value_pitch_]), c);
+        multiply(wide[t].second, rounded(b[8 * value_pitch_]), rounded(b[9 * value_pitch_]), c);
       }
 #pragma unroll
       for (int e = 0; e < 4; e += 2) {
@@ -271,11 +289,6 @@ class WeighMma {
             make_float2(c[e], c[e + 1]);
       }
     }
-  }
-  __device__ static void multiply_halves(const uint32_t (&a)[4], const float (&b)[4], float (&c)[4]) {
-    const Tf32Tile wide(a);
-    multiply(wide.first, rounded(b[0]), rounded(b[1]), c);
-    multiply(wide.second, rounded(b[2]), rounded(b[3]), c);
   }
   __device__ void load_triangle(const __half* from, uint32_t (&a)[4][4]) const {
     const int row = chunk_row();
