@@ -62,8 +62,9 @@ class CudaOps final : public Ops {
     bytes = std::max(bytes, decode_scratch_bytes(needs.heads, needs.head_dim, needs.decode_tiles));
     bytes = std::max(bytes, LogitsReducer::workspace_bytes(needs.vocab));
     if (needs.delta_net.key_heads == 0) return bytes;
-    return std::max(
-        bytes, cuda::DeltaNetScratch::bytes_for(needs.delta_net, cuda::delta_net_slab_chunks(needs.rows)));
+    const bool mma = has_mma(needs.delta_net);
+    return std::max(bytes, cuda::DeltaNetScratch::bytes_for(
+                               needs.delta_net, cuda::delta_net_slab_chunks(needs.rows, mma), mma));
   }
   void set_workspace(std::byte* memory, size_t bytes) override {
     workspace_ = memory;
@@ -183,6 +184,9 @@ class CudaOps final : public Ops {
   void attend_decode(Stream& stream, const cuda::AttentionView& view, const AttentionArgs& args);
   void put_elsewhere(Stream& stream, cuda::DecodeBatch* batch);
   bool launches(RowKind kind, const DeltaNetArgs& args);
+  bool has_mma(const DeltaNetShape& shape) const {
+    return family_ == KernelFamily::mma && cuda::has_mma_delta_net(shape);
+  }
   bool launches(const RmsNormArgs& args) {
     return recorder_.launches(args.x, args.x_stride, args.y, args.y_stride, args.m, args.heads, args.dim,
                               args.weight, args.eps, args.add_to_y);
@@ -324,13 +328,13 @@ void CudaOps::delta_net(Stream& stream, RowKind kind, const DeltaNetArgs& args) 
     cuda::delta_net_decode(cuda_stream_of(stream), args);
     return;
   }
-  const size_t chunk = cuda::DeltaNetScratch::bytes_for(args.shape, 1);
+  const bool mma = has_mma(args.shape);
+  const size_t chunk = cuda::DeltaNetScratch::bytes_for(args.shape, 1, mma);
   std::byte* scratch = workspace(stream, chunk);
   const auto chunks = static_cast<int64_t>(workspace_size_ / chunk);
-  cuda::delta_net_prefill(cuda_stream_of(stream), args,
-                          {.scratch = scratch,
-                           .chunks = std::min<int64_t>(chunks, cuda::DeltaNetSlab::kMost),
-                           .mma = family_ == KernelFamily::mma && cuda::has_mma_delta_net(args.shape)});
+  cuda::delta_net_prefill(
+      cuda_stream_of(stream), args,
+      {.scratch = scratch, .chunks = std::min<int64_t>(chunks, cuda::DeltaNetSlab::kMost), .mma = mma});
 }
 
 void CudaOps::attend_decode(Stream& stream, const cuda::AttentionView& view, const AttentionArgs& args) {

@@ -114,8 +114,9 @@ class Slabs {
 
 }  // namespace
 
-int64_t delta_net_slab_chunks(int64_t rows) {
-  return std::clamp<int64_t>(rows / (2 * kChunk), 1, DeltaNetSlab::kMost / 2);
+int64_t delta_net_slab_chunks(int64_t rows, bool mma) {
+  const int64_t parts = mma ? 1 : 2;
+  return std::clamp<int64_t>(rows / (parts * kChunk), 1, DeltaNetSlab::kMost / parts);
 }
 
 DeltaNetScratch DeltaNetScratch::at(std::byte* memory, const DeltaNetShape& shape, int64_t chunks, bool mma) {
@@ -148,12 +149,12 @@ DeltaNetScratch DeltaNetScratch::at(std::byte* memory, const DeltaNetShape& shap
   return scratch;
 }
 
-size_t DeltaNetScratch::bytes_for(const DeltaNetShape& shape, int64_t chunks) {
-  // On tensor cores q and k are half as wide, but of kMostMmaKeyDim = 4 kPad; w and weigh are no larger than
-  // solve and weigh in f32.
-  const int64_t key = 4 * shape.key_heads * padded(shape.key_dim);
-  const int64_t value = shape.value_heads * (padded(shape.value_dim) + 2 * kChunk + 4);
-  return static_cast<size_t>(chunks * kChunk * (key + value)) * sizeof(float);
+size_t DeltaNetScratch::bytes_for(const DeltaNetShape& shape, int64_t chunks, bool mma) {
+  const int64_t common = shape.value_heads * (padded(shape.value_dim) + 4) * int64_t{sizeof(float)};
+  const int64_t of_mma = 2 * shape.key_heads * kMostMmaKeyDim + shape.value_heads * (kMostMmaKeyDim + kChunk);
+  const int64_t of_plain = 4 * shape.key_heads * padded(shape.key_dim) + 2 * shape.value_heads * kChunk;
+  const int64_t row = common + (mma ? of_mma * int64_t{sizeof(__half)} : of_plain * int64_t{sizeof(float)});
+  return static_cast<size_t>(chunks * kChunk * row);
 }
 
 void delta_net_decode(cudaStream_t stream, const DeltaNetArgs& args) {

@@ -102,8 +102,7 @@ struct DeltaNetScratch {
     __half* weigh = nullptr;  // of value heads, [C, C]: row i column j is exp(G_i - G_j) q_i . k_j
   } mma;
 
-  // Enough for either form.
-  static size_t bytes_for(const DeltaNetShape& shape, int64_t chunks);
+  static size_t bytes_for(const DeltaNetShape& shape, int64_t chunks, bool mma);
   static DeltaNetScratch at(std::byte* memory, const DeltaNetShape& shape, int64_t chunks, bool mma);
 };
 
@@ -115,20 +114,22 @@ void launch_delta_net_scan(cudaStream_t stream, const DeltaNetView& view, const 
                            const DeltaNetScratch& scratch);
 
 // On tensor cores, with operands rounded to 10 bits of mantissa: where has_mma_delta_net() on the current
-// device.
+// device. What is not a number in one channel of v spoils all columns of its head from that row on, not its
+// own only.
 bool has_mma_delta_net(const DeltaNetShape& shape);
 void launch_delta_net_weigh_mma(cudaStream_t stream, const DeltaNetView& view, const DeltaNetSlab& slab,
                                 const DeltaNetScratch& scratch);
 void launch_delta_net_scan_mma(cudaStream_t stream, const DeltaNetView& view, const DeltaNetSlab& slab,
                                const DeltaNetScratch& scratch);
 
-// Chunks that a slab of a pass of this many rows has: the scratch stays small beside the activations.
-int64_t delta_net_slab_chunks(int64_t rows);
+// Chunks that a slab of a pass of this many rows has: the scratch stays small beside the activations. All of
+// them on tensor cores, whose scratch is about half as large, and which are soon done with a slab.
+int64_t delta_net_slab_chunks(int64_t rows, bool mma);
 
 // The whole operation.
 void delta_net_decode(cudaStream_t stream, const DeltaNetArgs& args);
 struct DeltaNetPrefill {
-  std::byte* scratch = nullptr;  // DeltaNetScratch::bytes_for(shape, chunks)
+  std::byte* scratch = nullptr;  // DeltaNetScratch::bytes_for(shape, chunks, mma)
   int64_t chunks = 0;            // 1 to DeltaNetSlab::kMost
   bool mma = false;              // on tensor cores: where has_mma_delta_net()
 };
