@@ -174,8 +174,8 @@ struct OpsOptions {
   Math math = Math::exact;
   KernelFamily family = KernelFamily::automatic;
   int host_threads = 1;  // of host_ops() on a device other than the CPU, which has its own pool
-  // Which of Ops::row_launches() products of one row take; none: what a measurement finds fastest.
-  std::optional<int> row_launch{};
+  // Which of Ops::decode_launches() products of decode rows take; none: what a measurement finds fastest.
+  std::optional<int> decode_launch{};
 };
 
 // The largest sizes that an engine's passes have.
@@ -202,8 +202,8 @@ class Ops {
   // One line for the plan: families per kind, math, and its tolerance, e.g. "exact, avx2 (decode, prefill)".
   virtual std::string describe() const = 0;
 
-  // In how many ways products of one decode row are launched, all to the same bits.
-  virtual int row_launches() const { return 1; }
+  // In how many ways products of decode rows are launched, all to the same bits.
+  virtual int decode_launches() const { return 1; }
 
   // Exact ops of host threads over host memory, in the order of the device's streams: for what stays at home
   // beside a device with memory of its own. On the CPU device these ops themselves.

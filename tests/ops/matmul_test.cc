@@ -150,8 +150,8 @@ class Matmul : public testing::TestWithParam<Param> {
     matmul_cpu({pool, workspace, path().family}, kernels, kind(), x, x_stride, m, outputs);
   }
 
-  int row_launches() const { return there_->ops().row_launches(); }
-  // Single rows by one of row_launches().
+  int decode_launches() const { return there_->ops().decode_launches(); }
+  // By one of decode_launches().
   void run_there(int launch, const float* x, int64_t x_stride, int64_t m,
                  std::vector<MatmulOutput> outputs) const {
     Runner runner(OpsParam{path().device, path().family, path().tolerance, path().math, launch}, 1);
@@ -171,8 +171,8 @@ class Matmul : public testing::TestWithParam<Param> {
   std::unique_ptr<Runner> there_;  // null: the CPU's kernels are called directly
 };
 
-// Where more than one launch shape multiplies a row.
-class MatmulOfOneRow : public Matmul {};
+// Where more than one launch shape multiplies decode rows.
+class MatmulOfFewRows : public Matmul {};
 
 struct Exact {
   double value;
@@ -255,24 +255,26 @@ TEST_P(Matmul, ASingleRowIsTheSameAtEverySize) {
 
 // Panels of one block and of two, splits without a unit, units that are not whole, and x that no kernel may
 // take by fours.
-TEST_P(MatmulOfOneRow, EveryLaunchGivesTheSameBits) {
+TEST_P(MatmulOfFewRows, EveryLaunchGivesTheSameBits) {
   const std::pair<int64_t, int64_t> sizes[] = {{40, 32},   {40, 128},   {16, 250},   {40, 1024}, {70, 1056},
                                                {40, 4128}, {40, 12288}, {4400, 160}, {8600, 288}};
-  const int launches = row_launches();
+  const int launches = decode_launches();
   ASSERT_GT(launches, 1);
   for (const auto& [rows, cols] : sizes) {
     const RandomMatrix w(format(), rows, cols, 25);
-    const Activations x(2, cols, 26);
-    std::vector<float> among(static_cast<size_t>(2 * rows));
-    std::vector<float> one(static_cast<size_t>(rows));
+    const Activations x(17, cols, 26);
+    std::vector<float> among(static_cast<size_t>(17 * rows));
+    run_there(0, x.row(0), x.stride, 17,
+              {{.w = w.view, .row_end = rows, .y = among.data(), .y_stride = rows}});
     for (int launch = 0; launch < launches; ++launch) {
-      run_there(launch, x.row(0), x.stride, 2,
-                {{.w = w.view, .row_end = rows, .y = among.data(), .y_stride = rows}});
-      run_there(launch, x.row(0), x.stride, 1,
-                {{.w = w.view, .row_end = rows, .y = one.data(), .y_stride = rows}});
-      for (size_t i = 0; i < one.size(); ++i) {
-        ASSERT_EQ(one[i], among[i]) << "launch " << launch << ", " << rows << " rows, " << cols
-                                    << " columns, element " << i;
+      for (const int64_t m : {1, 2, 8, 9, 16}) {
+        std::vector<float> few(static_cast<size_t>(m * rows));
+        run_there(launch, x.row(0), x.stride, m,
+                  {{.w = w.view, .row_end = rows, .y = few.data(), .y_stride = rows}});
+        for (size_t i = 0; i < few.size(); ++i) {
+          ASSERT_EQ(few[i], among[i]) << "launch " << launch << ", " << m << " of x by " << rows << " rows, "
+                                      << cols << " columns, element " << i;
+        }
       }
     }
   }
@@ -432,7 +434,7 @@ INSTANTIATE_TEST_SUITE_P(Families, Matmul,
                          name_of_param);
 
 const Path kMeasuredPath{"cuda:0", KernelFamily::mma, Math::fast, 1e-6};
-INSTANTIATE_TEST_SUITE_P(Launches, MatmulOfOneRow,
+INSTANTIATE_TEST_SUITE_P(Launches, MatmulOfFewRows,
                          testing::Combine(testing::Values(kMeasuredPath),
                                           testing::Values(WeightFormat::w8_row, WeightFormat::w8_g32,
                                                           WeightFormat::w4_g32, WeightFormat::w4_g32m,

@@ -27,7 +27,7 @@ struct OpsParam {
   KernelFamily family;
   double tolerance;
   Math math = Math::exact;
-  std::optional<int> row_launch{};
+  std::optional<int> decode_launch{};
 };
 
 inline const OpsParam kOpsParams[] = {
@@ -50,7 +50,7 @@ class Runner {
         ops_(make_ops(*device_, {.math = param.math,
                                  .family = param.family,
                                  .host_threads = threads,
-                                 .row_launch = param.row_launch})) {}
+                                 .decode_launch = param.decode_launch})) {}
 
   Ops& ops() { return *ops_; }
   Stream& stream() { return *stream_; }

@@ -11,11 +11,11 @@
 #include "engine/ops/cpu/cpu_ops.h"
 #include "engine/ops/cuda/argument_ring.h"
 #include "engine/ops/cuda/decode_batches.h"
+#include "engine/ops/cuda/decode_shape.h"
 #include "engine/ops/cuda/delta_net.h"
 #include "engine/ops/cuda/kernels.h"
 #include "engine/ops/cuda/launch_recorder.h"
 #include "engine/ops/cuda/logits_reducer.h"
-#include "engine/ops/cuda/row_shape.h"
 
 namespace ete {
 
@@ -39,7 +39,7 @@ class CudaOps final : public Ops {
         host_(device, pool_, {}),
         host_products_(device, pool_, {.math = options.math}),
         reducer_(device, ring_, host_),
-        row_shapes_(row_shapes_for(device, family_, options)) {}
+        decode_shapes_(decode_shapes_for(device, family_, options)) {}
 
   std::string describe() const override {
     if (family_ == KernelFamily::plain) return "exact, plain (decode, prefill)";
@@ -47,16 +47,14 @@ class CudaOps final : public Ops {
                                " (decode, prefill): activations of int8 and int4 weights rounded to int8 per "
                                "32 columns";
     if (family_ == KernelFamily::dp4a) return rounds;
-    const std::string measured = row_shapes_.describe();
+    const std::string measured = decode_shapes_.describe();
     return rounds +
            "; attention of prefill rows rounds queries and weights to the type of an f16 or bf16 cache, "
            "Gated "
            "DeltaNet of prefill rows its operands to tf32" +
-           (measured.empty() ? "" : "; launches of one row, as measured: " + measured);
+           (measured.empty() ? "" : "; launches of few rows, as measured: " + measured);
   }
-  int row_launches() const override {
-    return family_ == KernelFamily::mma ? static_cast<int>(cuda::kRowShapes.size()) : 1;
-  }
+  int decode_launches() const override { return family_ == KernelFamily::mma ? cuda::kMostDecodeShapes : 1; }
   size_t workspace_bytes(const WorkspaceNeeds& needs) const override {
     size_t bytes = fast_ ? cuda::QuantizedRows::bytes_for(needs.rows, needs.cols) : 0;
     bytes = std::max(bytes, decode_scratch_bytes(needs.heads, needs.head_dim, needs.decode_tiles));
@@ -176,7 +174,7 @@ class CudaOps final : public Ops {
 
  private:
   static KernelFamily family_for(const DeviceInfo& info, const OpsOptions& options);
-  static cuda::RowShapes row_shapes_for(Device& device, KernelFamily family, const OpsOptions& options);
+  static cuda::DecodeShapes decode_shapes_for(Device& device, KernelFamily family, const OpsOptions& options);
 
   cuda::KvRows kv_rows(Stream& stream, const std::vector<KvSegment>& segments);
   cuda::QueryTiles query_tiles(Stream& stream, const std::vector<KvSegment>& segments, int64_t most_rows);
@@ -210,7 +208,7 @@ class CudaOps final : public Ops {
   CpuOps host_;
   CpuOps host_products_;
   LogitsReducer reducer_;
-  cuda::RowShapes row_shapes_;
+  cuda::DecodeShapes decode_shapes_;
   Buffer own_workspace_;
   std::byte* workspace_ = nullptr;
   size_t workspace_size_ = 0;
@@ -234,13 +232,13 @@ KernelFamily CudaOps::family_for(const DeviceInfo& info, const OpsOptions& optio
                                                " on " + info.name + "; accepted: " + names);
 }
 
-cuda::RowShapes CudaOps::row_shapes_for(Device& device, KernelFamily family, const OpsOptions& options) {
+cuda::DecodeShapes CudaOps::decode_shapes_for(Device& device, KernelFamily family,
+                                              const OpsOptions& options) {
   if (family != KernelFamily::mma) return {};
-  if (options.row_launch)
-    return cuda::RowShapes(cuda::kRowShapes.at(static_cast<size_t>(*options.row_launch)));
+  if (options.decode_launch) return cuda::DecodeShapes(*options.decode_launch);
   const std::unique_ptr<Stream> stream = device.create_stream("ete measure");
   static_cast<void>(cuda_stream_of(*stream));  // makes the device current
-  return cuda::RowShapes::measured();
+  return cuda::DecodeShapes::measured();
 }
 
 cuda::KvRows CudaOps::kv_rows(Stream& stream, const std::vector<KvSegment>& segments) {
@@ -384,11 +382,10 @@ bool rounds_its_row(KernelFamily family, RowKind kind, int64_t m) {
   return family == KernelFamily::mma && kind == RowKind::decode && m == 1;
 }
 
+// But for decode rows on tensor cores.
 auto integer_products(KernelFamily family, RowKind kind) {
-  if (family == KernelFamily::dp4a) {
-    return kind == RowKind::decode ? cuda::launch_matmul_dp4a_decode : cuda::launch_matmul_dp4a_prefill;
-  }
-  return kind == RowKind::decode ? cuda::launch_matmul_mma_decode : cuda::launch_matmul_mma_prefill;
+  if (family == KernelFamily::mma) return cuda::launch_matmul_mma_prefill;
+  return kind == RowKind::decode ? cuda::launch_matmul_dp4a_decode : cuda::launch_matmul_dp4a_prefill;
 }
 
 // Products of one format share a launch.
@@ -435,8 +432,9 @@ void CudaOps::matmul(Stream& stream, RowKind kind, const float* x, int64_t x_str
           .add_to_y = output.add_to_y};
     }
     const cudaStream_t to = cuda_stream_of(stream);
-    if (rounds(format) && by_kernel) {
-      cuda::launch_matmul_mma_row(to, row_shapes_.of(format, shape, products), format, shape, products);
+    if (rounds(format) && family_ == KernelFamily::mma && kind == RowKind::decode) {
+      cuda::launch_matmul_mma(to, decode_shapes_.of(format, shape, products), format, rounded, shape,
+                              products);
     } else if (rounds(format)) {
       integer_products(family_, kind)(to, format, rounded, shape, products);
     } else {

@@ -64,7 +64,7 @@ struct QuantizedRows {
 void launch_quantize(cudaStream_t stream, const MatmulShape& shape, const QuantizedRows& out);
 
 bool has_integer_products(WeightFormat format);
-// On tensor cores, from sm_80 on. Products of one row round it themselves, to the same bits (row_shape.h).
+// On tensor cores, from sm_80 on. Of decode rows, one way among others (decode_shape.h).
 void launch_matmul_mma_decode(cudaStream_t stream, WeightFormat format, const QuantizedRows& x,
                               const MatmulShape& shape, const Products& products);
 void launch_matmul_mma_prefill(cudaStream_t stream, WeightFormat format, const QuantizedRows& x,

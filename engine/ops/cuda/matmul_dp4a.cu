@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "engine/device/cuda/cuda_check.h"
 #include "engine/ops/cuda/fragment.cuh"
 #include "engine/ops/cuda/output_tile.cuh"
@@ -102,10 +104,10 @@ __device__ inline float add_group(int32_t bits, const Scales& w, float x_scale, 
 
 // A block computes a panel for kRows rows of x, as matmul_decode.cu does: half-warps take the splits of the
 // panel's groups, lane r of a half-warp output row r.
-constexpr unsigned kDecodeThreads = 128;
+constexpr unsigned kThreadsOfSplits = kSplits * 16;  // a half-warp for each
 
 template <WeightFormat F, int kRows>
-__global__ void __launch_bounds__(kDecodeThreads)
+__global__ void __launch_bounds__(kThreadsOfSplits)
     decode_kernel(QuantizedRows x, int64_t m, Products products, int64_t panel_bytes, int64_t groups) {
   using Load = WordLoad<F>;
   __shared__ float partial[kSplits][kRows][16];
@@ -118,7 +120,7 @@ __global__ void __launch_bounds__(kDecodeThreads)
   const int64_t first_cell = first_row / kTile * x.groups * kTile + first_row % kTile;
 
   wait_for_previous_kernel();
-  for (int split = threadIdx.x / 16; split < kSplits; split += kDecodeThreads / 16) {
+  for (int split = threadIdx.x / 16; split < kSplits; split += blockDim.x / 16) {
     float sum[kRows] = {};
 #pragma unroll 4
     for (int64_t group = split; group < groups; group += kSplits) {
@@ -143,7 +145,7 @@ __global__ void __launch_bounds__(kDecodeThreads)
     for (int i = 0; i < kRows; ++i) partial[split][i][row] = sum[i];
   }
   __syncthreads();
-  for (int item = threadIdx.x; item < kRows * 16; item += kDecodeThreads) {
+  for (int item = threadIdx.x; item < kRows * 16; item += blockDim.x) {
     const int i = item / 16, r = item % 16;
     const int64_t output = local_panel * 16 + r;
     if (first_row + i >= m || output >= product.rows) continue;
@@ -269,7 +271,8 @@ void launch_decode(cudaStream_t stream, const QuantizedRows& x, const MatmulShap
                    const Products& products) {
   const int64_t panels = products.product[products.count - 1].panel_end;
   const dim3 grid(static_cast<unsigned>((shape.m + kRows - 1) / kRows), static_cast<unsigned>(panels));
-  launch_overlapping(stream, grid, kDecodeThreads, decode_kernel<F, kRows>, x, shape.m, products,
+  const unsigned threads = std::min(threads_of_decode(panels), kThreadsOfSplits);
+  launch_overlapping(stream, grid, threads, decode_kernel<F, kRows>, x, shape.m, products,
                      static_cast<int64_t>(panel_bytes(F, shape.cols)), groups_of<F>(shape));
 }
 

@@ -151,23 +151,6 @@ struct Multiplier {
 template <int kTiles>
 constexpr int kBlocksAtOnce = kTiles == 1 ? 6 : 3;
 
-// partial: shared, [kSplits][pitch]: [kTiles * 4][32] of each warp.
-template <typename Load, int kTiles>
-__device__ inline void add_and_store(const float* partial, int pitch, const std::byte* panel,
-                                     const Product& product, int64_t first_output, int64_t first_row,
-                                     int64_t m) {
-  for (int item = threadIdx.x; item < kTiles * 4 * 32; item += kSplits * 32) {
-    const int i = item / 32, lane = item % 32;
-    const int row_of_panel = lane / 4 + i % 4 / 2 * 8;
-    const int64_t row = first_row + i / 4 * kTile + lane % 4 * 2 + i % 2;
-    if (row >= m || first_output + row_of_panel >= product.rows) continue;
-    float total = 0;
-#pragma unroll
-    for (int split = 0; split < kSplits; ++split) total += partial[split * pitch + item];
-    store_output(product, row, first_output + row_of_panel, total * Load::row_scale(panel, row_of_panel));
-  }
-}
-
 template <WeightFormat F, int kPanels, int kTiles>
 __global__ void __launch_bounds__(kSplits * 32, kBlocksAtOnce<kTiles>)
     decode_kernel(QuantizedRows x, MatmulShape shape, Products products, int panel_bytes) {

@@ -1,10 +1,10 @@
 #include "engine/device/cuda/cuda_check.h"
+#include "engine/ops/cuda/decode_shape.h"
 #include "engine/ops/cuda/mma_split.cuh"
 #include "engine/ops/cuda/multiprocessors.cuh"
 #include "engine/ops/cuda/output_tile.cuh"
 #include "engine/ops/cuda/overlap.cuh"
 #include "engine/ops/cuda/row_ring.cuh"
-#include "engine/ops/cuda/row_shape.h"
 #include "engine/ops/cuda/row_unit.cuh"
 
 // Products of Math::fast of one decode row: the bits of matmul_mma_decode.cu, by fewer instructions
@@ -217,22 +217,9 @@ void launch_by_registers(cudaStream_t stream, const MatmulShape& shape, const Pr
 
 // Calls f.operator()<P, N, W>() for a ring of those sizes.
 template <typename Call>
-void with_ring(RowShape row_shape, const Call& call) {
-  switch (row_shape) {
-    case RowShape::registers:
-      return;
-    case RowShape::ring_2_2_2:
-      return call.template operator()<2, 2, 2>();
-    case RowShape::ring_2_3_2:
-      return call.template operator()<2, 3, 2>();
-  }
-}
-
-int attribute_of_device(cudaDeviceAttr attribute) {
-  int device = 0, value = 0;
-  CUDA_CHECK(cudaGetDevice(&device));
-  CUDA_CHECK(cudaDeviceGetAttribute(&value, attribute, device));
-  return value;
+void with_ring(DecodeShape decode_shape, const Call& call) {
+  if (decode_shape == DecodeShape::row_2_2_2) return call.template operator()<2, 2, 2>();
+  if (decode_shape == DecodeShape::row_2_3_2) return call.template operator()<2, 3, 2>();
 }
 
 template <WeightFormat F, int kPanels, int kDepth, int kWarps>
@@ -249,25 +236,24 @@ void launch_ring(cudaStream_t stream, const MatmulShape& shape, const Products& 
 
 }  // namespace
 
-bool can_launch(RowShape row_shape, WeightFormat format) {
-  bool can = row_shape == RowShape::registers;
+bool can_launch_row(DecodeShape decode_shape, WeightFormat format) {
+  bool can = decode_shape == DecodeShape::plain;
   with_fragments(format, [&]<WeightFormat F>() {
-    with_ring(row_shape, [&]<int P, int N, int W>() {
-      can = attribute_of_device(cudaDevAttrComputeCapabilityMajor) >= 8 &&
-            attribute_of_device(cudaDevAttrMaxSharedMemoryPerBlockOptin) >=
-                RowRing<F, P, N, W>::kBlockBytes + RowRing<F, P, N, W>::kStaticBytes;
+    with_ring(decode_shape, [&]<int P, int N, int W>() {
+      can = has_rings_of(RowRing<F, P, N, W>::kBlockBytes + RowRing<F, P, N, W>::kStaticBytes);
     });
   });
   return can;
 }
 
-void launch_matmul_mma_row(cudaStream_t stream, RowShape row_shape, WeightFormat format,
+void launch_matmul_mma_row(cudaStream_t stream, DecodeShape decode_shape, WeightFormat format,
                            const MatmulShape& shape, const Products& products) {
   // A ring takes sixteen bytes of x at once.
   const bool by_fours = shape.cols % 32 == 0 && reinterpret_cast<uintptr_t>(shape.x) % 16 == 0;
   with_fragments(format, [&]<WeightFormat F>() {
-    if (row_shape == RowShape::registers || !by_fours) return launch_by_registers<F>(stream, shape, products);
-    with_ring(row_shape, [&]<int P, int N, int W>() { launch_ring<F, P, N, W>(stream, shape, products); });
+    if (decode_shape == DecodeShape::plain || !by_fours)
+      return launch_by_registers<F>(stream, shape, products);
+    with_ring(decode_shape, [&]<int P, int N, int W>() { launch_ring<F, P, N, W>(stream, shape, products); });
   });
 }
 

@@ -9,11 +9,18 @@
 namespace ete::cuda {
 
 // Of the current device.
-inline int64_t multiprocessor_count() {
-  int device = 0, count = 0;
+inline int attribute_of_device(cudaDeviceAttr attribute) {
+  int device = 0, value = 0;
   CUDA_CHECK(cudaGetDevice(&device));
-  CUDA_CHECK(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device));
-  return count;
+  CUDA_CHECK(cudaDeviceGetAttribute(&value, attribute, device));
+  return value;
+}
+inline int64_t multiprocessor_count() { return attribute_of_device(cudaDevAttrMultiProcessorCount); }
+
+// Whether a block may have so much shared memory, filled by cp.async.
+inline bool has_rings_of(int bytes) {
+  return attribute_of_device(cudaDevAttrComputeCapabilityMajor) >= 8 &&
+         attribute_of_device(cudaDevAttrMaxSharedMemoryPerBlockOptin) >= bytes;
 }
 
 }  // namespace ete::cuda

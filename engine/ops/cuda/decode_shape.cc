@@ -1,0 +1,221 @@
+#include "engine/ops/cuda/decode_shape.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <limits>
+
+#include "engine/device/cuda/cuda_check.h"
+#include "engine/ops/cuda/multiprocessors.cuh"
+
+namespace ete::cuda {
+
+namespace {
+
+constexpr WeightFormat kFormats[] = {WeightFormat::w8_row, WeightFormat::w8_g32, WeightFormat::w4_g32,
+                                     WeightFormat::w4_g32m, WeightFormat::w4_g128};
+// What is measured: panels for each multiprocessor, and columns.
+struct Size {
+  int64_t panels = 0;
+  int64_t cols = 0;
+};
+constexpr int64_t kRows[] = {1, 8, 16};  // the most that a choice is for, ascending
+constexpr Size kSizes[] = {{2, 12288}, {2, 4096}, {6, 4096}};
+constexpr int kLaunches = 8;
+constexpr int kRounds = 3;
+constexpr double kClearly = 0.98;  // of the time of `plain`: less is noise
+
+// Zeros to multiply, enough of them that no cache holds them, and a stream to do it in.
+class Bench {
+ public:
+  Bench() {
+    int device = 0, cache = 0;
+    CUDA_CHECK(cudaGetDevice(&device));
+    CUDA_CHECK(cudaDeviceGetAttribute(&cache, cudaDevAttrL2CacheSize, device));
+    int64_t panels = 0, cols = 0;
+    for (const Size& size : kSizes) {
+      panels = std::max(panels, size.panels * multiprocessors_);
+      cols = std::max(cols, size.cols);
+      for (const WeightFormat format : kFormats) bytes_ = std::max(bytes_, 2 * bytes_of(format, size));
+    }
+    bytes_ = std::max(bytes_, 4 * static_cast<size_t>(cache));
+    constexpr int64_t kMost = std::end(kRows)[-1];
+    x_bytes_ = std::max(QuantizedRows::bytes_for(kMost, cols), static_cast<size_t>(cols) * sizeof(float));
+    const size_t all = bytes_ + x_bytes_ + static_cast<size_t>(kMost * panels * 16) * sizeof(float);
+    void* memory = nullptr;
+    if (cudaMalloc(&memory, all) != cudaSuccess) {
+      static_cast<void>(cudaGetLastError());  // told by has_memory()
+      return;
+    }
+    memory_ = static_cast<std::byte*>(memory);
+    CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    CUDA_CHECK(cudaEventCreate(&begin_));
+    CUDA_CHECK(cudaEventCreate(&end_));
+    CUDA_CHECK(cudaMemsetAsync(memory_, 0, all, stream_));
+  }
+  ~Bench() {
+    if (end_ != nullptr) cudaEventDestroy(end_);
+    if (begin_ != nullptr) cudaEventDestroy(begin_);
+    if (stream_ != nullptr) cudaStreamDestroy(stream_);
+    cudaFree(memory_);
+  }
+  Bench(const Bench&) = delete;
+  Bench& operator=(const Bench&) = delete;
+
+  bool has_memory() const { return memory_ != nullptr; }
+  int64_t multiprocessors() const { return multiprocessors_; }
+
+  DecodeShape fastest(WeightFormat format, int64_t m, const Size& size) const {
+    const std::span<const DecodeShape> shapes = decode_shapes_of(m);
+    std::vector<double> least(shapes.size(), std::numeric_limits<double>::infinity());
+    for (int round = 0; round < kRounds; ++round) {
+      for (size_t i = 0; i < shapes.size(); ++i) {
+        if (can_launch(shapes[i], format, m)) {
+          least[i] = std::min(least[i], milliseconds(shapes[i], format, m, size));
+        }
+      }
+    }
+    const auto best = static_cast<size_t>(std::min_element(least.begin(), least.end()) - least.begin());
+    return least[best] < kClearly * least[0] ? shapes[best] : shapes[0];
+  }
+
+ private:
+  size_t bytes_of(WeightFormat format, const Size& size) const {
+    return packed_bytes(format, size.panels * multiprocessors_ * 16, size.cols);
+  }
+  double milliseconds(DecodeShape decode_shape, WeightFormat format, int64_t m, const Size& size) const {
+    const size_t bytes = bytes_of(format, size);
+    const MatmulShape shape{.x = reinterpret_cast<const float*>(memory_ + bytes_),
+                            .x_stride = size.cols,
+                            .m = m,
+                            .cols = size.cols};
+    const QuantizedRows x = QuantizedRows::at(memory_ + bytes_, RowKind::decode, m, size.cols);
+    const int64_t panels = size.panels * multiprocessors_;
+    CUDA_CHECK(cudaEventRecord(begin_, stream_));
+    for (size_t i = 0; i < kLaunches; ++i) {
+      Products products{.product = {}, .count = 1};
+      products.product[0] = {.panels = memory_ + i % (bytes_ / bytes) * bytes,
+                             .y = reinterpret_cast<float*>(memory_ + bytes_ + x_bytes_),
+                             .y_stride = panels * 16,
+                             .rows = panels * 16,
+                             .panel_end = panels};
+      launch_matmul_mma(stream_, decode_shape, format, x, shape, products);
+    }
+    CUDA_CHECK(cudaEventRecord(end_, stream_));
+    CUDA_CHECK(cudaEventSynchronize(end_));
+    float elapsed = 0;
+    CUDA_CHECK(cudaEventElapsedTime(&elapsed, begin_, end_));
+    return elapsed;
+  }
+
+  int64_t multiprocessors_ = multiprocessor_count();
+  size_t bytes_ = 0;  // of weights; x is after them, then y
+  size_t x_bytes_ = 0;
+  std::byte* memory_ = nullptr;
+  cudaStream_t stream_ = nullptr;
+  cudaEvent_t begin_ = nullptr;
+  cudaEvent_t end_ = nullptr;
+};
+
+double log_ratio(int64_t a, int64_t b) {
+  return std::abs(std::log2(static_cast<double>(a) / static_cast<double>(b)));
+}
+
+}  // namespace
+
+const char* name_of(DecodeShape shape) {
+  switch (shape) {
+    case DecodeShape::plain:
+      return "plain";
+    case DecodeShape::row_2_2_2:
+      return "row_2_2_2";
+    case DecodeShape::row_2_3_2:
+      return "row_2_3_2";
+    case DecodeShape::rows_1_3:
+      return "rows_1_3";
+    case DecodeShape::rows_1_4:
+      return "rows_1_4";
+    case DecodeShape::rows_1_6:
+      return "rows_1_6";
+    case DecodeShape::rows_2_2:
+      return "rows_2_2";
+  }
+  return "";
+}
+
+std::span<const DecodeShape> decode_shapes_of(int64_t m) {
+  using enum DecodeShape;
+  static constexpr DecodeShape kOfOne[] = {plain, row_2_2_2, row_2_3_2};
+  static constexpr DecodeShape kOfEight[] = {plain, rows_1_4, rows_1_6};
+  static constexpr DecodeShape kOfSixteen[] = {plain, rows_1_3, rows_1_4, rows_2_2};
+  static_assert(std::size(kOfSixteen) == kMostDecodeShapes);
+  if (m == 1) return kOfOne;
+  if (m <= 8) return kOfEight;
+  if (m <= 16) return kOfSixteen;
+  return std::span(kOfOne).first(1);
+}
+
+bool can_launch(DecodeShape decode_shape, WeightFormat format, int64_t m) {
+  if (decode_shape == DecodeShape::plain) return true;
+  return m == 1 ? can_launch_row(decode_shape, format) : can_launch_few(decode_shape, format, m);
+}
+
+void launch_matmul_mma(cudaStream_t stream, DecodeShape decode_shape, WeightFormat format,
+                       const QuantizedRows& x, const MatmulShape& shape, const Products& products) {
+  if (shape.m == 1) return launch_matmul_mma_row(stream, decode_shape, format, shape, products);
+  if (decode_shape == DecodeShape::plain) return launch_matmul_mma_decode(stream, format, x, shape, products);
+  launch_matmul_mma_few(stream, decode_shape, format, x, shape, products);
+}
+
+DecodeShapes DecodeShapes::measured() {
+  const Bench bench;
+  DecodeShapes shapes;
+  if (!bench.has_memory()) return shapes;
+  for (const int64_t m : kRows) {
+    for (const WeightFormat format : kFormats) {
+      for (const Size& size : kSizes) {
+        shapes.choices_.push_back({.format = format,
+                                   .m = m,
+                                   .panels = size.panels * bench.multiprocessors(),
+                                   .cols = size.cols,
+                                   .shape = bench.fastest(format, m, size)});
+      }
+    }
+  }
+  return shapes;
+}
+
+DecodeShape DecodeShapes::of(WeightFormat format, const MatmulShape& shape, const Products& products) const {
+  if (choices_.empty()) {
+    const std::span<const DecodeShape> shapes = decode_shapes_of(shape.m);
+    const DecodeShape forced = shapes[static_cast<size_t>(index_) % shapes.size()];
+    return can_launch(forced, format, shape.m) ? forced : DecodeShape::plain;
+  }
+  const auto of_rows = std::find_if(choices_.begin(), choices_.end(),
+                                    [&](const Choice& choice) { return shape.m <= choice.m; });
+  if (of_rows == choices_.end()) return DecodeShape::plain;
+  DecodeShape nearest = DecodeShape::plain;
+  double least = std::numeric_limits<double>::infinity();
+  for (auto choice = of_rows; choice != choices_.end() && choice->m == of_rows->m; ++choice) {
+    if (choice->format != format) continue;
+    const double distance = log_ratio(choice->panels, products.product[products.count - 1].panel_end) +
+                            log_ratio(choice->cols, shape.cols);
+    if (distance >= least) continue;
+    least = distance;
+    nearest = choice->shape;
+  }
+  return nearest;
+}
+
+std::string DecodeShapes::describe() const {
+  std::string text;
+  for (const Choice& choice : choices_) {
+    if (choice.shape == DecodeShape::plain) continue;
+    text += (text.empty() ? "" : ", ") + std::string(ete::name_of(choice.format)) + " " +
+            std::to_string(choice.panels * 16) + "x" + std::to_string(choice.cols) + " " +
+            (choice.m > 1 ? "to " + std::to_string(choice.m) + " rows " : "") + name_of(choice.shape);
+  }
+  return text;
+}
+
+}  // namespace ete::cuda
