@@ -202,6 +202,8 @@ class Ops {
   // One line for the plan: families per kind, math, and its tolerance, e.g. "exact, avx2 (decode, prefill)".
   virtual std::string describe() const = 0;
 
+  // Which launches were measured as the fastest, where there is a choice; may be empty.
+  virtual std::string describe_launches() const { return {}; }
   // In how many ways products of decode rows are launched, all to the same bits.
   virtual int decode_launches() const { return 1; }
 

@@ -47,13 +47,12 @@ class CudaOps final : public Ops {
                                " (decode, prefill): activations of int8 and int4 weights rounded to int8 per "
                                "32 columns";
     if (family_ == KernelFamily::dp4a) return rounds;
-    const std::string measured = decode_shapes_.describe();
     return rounds +
            "; attention of prefill rows rounds queries and weights to the type of an f16 or bf16 cache, "
            "Gated "
-           "DeltaNet of prefill rows its operands to tf32" +
-           (measured.empty() ? "" : "; launches of few rows, as measured: " + measured);
+           "DeltaNet of prefill rows its operands to tf32";
   }
+  std::string describe_launches() const override { return decode_shapes_.describe(); }
   int decode_launches() const override { return family_ == KernelFamily::mma ? cuda::kMostDecodeShapes : 1; }
   size_t workspace_bytes(const WorkspaceNeeds& needs) const override {
     size_t bytes = fast_ ? cuda::QuantizedRows::bytes_for(needs.rows, needs.cols) : 0;
