@@ -4,6 +4,7 @@
 #include <cmath>
 #include <iterator>
 #include <limits>
+#include <random>
 
 #include "engine/device/cuda/cuda_check.h"
 #include "engine/ops/cuda/multiprocessors.cuh"
@@ -20,38 +21,42 @@ struct Size {
   int64_t cols = 0;
 };
 constexpr int64_t kRows[] = {1, 8, 16};  // the most that a choice is for, ascending
+constexpr int64_t kMost = std::end(kRows)[-1];
 constexpr Size kSizes[] = {{2, 12288}, {2, 4096}, {6, 4096}};
 constexpr int kLaunches = 16;
 constexpr int kRounds = 3;
 constexpr double kClearly = 0.98;  // of the time of `plain`: less is noise
 
-// Zeros to multiply, enough of them that no cache holds them, and a stream to do it in.
+// Numbers to multiply, enough of them that no cache holds them, and a stream to do it in.
 class Bench {
  public:
   Bench() {
-    int device = 0, cache = 0;
-    CUDA_CHECK(cudaGetDevice(&device));
-    CUDA_CHECK(cudaDeviceGetAttribute(&cache, cudaDevAttrL2CacheSize, device));
-    int64_t panels = 0, cols = 0;
     for (const Size& size : kSizes) {
-      panels = std::max(panels, size.panels * multiprocessors_);
-      cols = std::max(cols, size.cols);
-      for (const WeightFormat format : kFormats) bytes_ = std::max(bytes_, 2 * bytes_of(format, size));
+      most_panels_ = std::max(most_panels_, size.panels * multiprocessors_);
+      most_cols_ = std::max(most_cols_, size.cols);
+      for (const WeightFormat format : kFormats) {
+        weight_bytes_ = std::max(weight_bytes_, 2 * bytes_of(format, size));
+      }
     }
-    bytes_ = std::max(bytes_, 4 * static_cast<size_t>(cache));
-    constexpr int64_t kMost = std::end(kRows)[-1];
-    x_bytes_ = std::max(QuantizedRows::bytes_for(kMost, cols), static_cast<size_t>(cols) * sizeof(float));
-    const size_t all = bytes_ + x_bytes_ + static_cast<size_t>(kMost * panels * 16) * sizeof(float);
+    const auto cache = static_cast<size_t>(attribute_of_device(cudaDevAttrL2CacheSize));
+    weight_bytes_ = (std::max(weight_bytes_, 4 * cache) + 255) / 256 * 256;
+    const size_t x_bytes = sizeof(float) * static_cast<size_t>(kMost * most_cols_);
+    const size_t rounded_bytes = QuantizedRows::bytes_for(kMost, most_cols_);
+    const size_t all = weight_bytes_ + x_bytes + rounded_bytes +
+                       sizeof(float) * static_cast<size_t>(kMost * most_panels_ * kPanelRows);
     void* memory = nullptr;
     if (cudaMalloc(&memory, all) != cudaSuccess) {
       static_cast<void>(cudaGetLastError());  // told by has_memory()
       return;
     }
     memory_ = static_cast<std::byte*>(memory);
+    x_ = reinterpret_cast<float*>(memory_ + weight_bytes_);
+    rounded_ = memory_ + weight_bytes_ + x_bytes;
+    y_ = reinterpret_cast<float*>(rounded_ + rounded_bytes);
     CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     CUDA_CHECK(cudaEventCreate(&begin_));
     CUDA_CHECK(cudaEventCreate(&end_));
-    CUDA_CHECK(cudaMemsetAsync(memory_, 0, all, stream_));
+    fill(all);
   }
   ~Bench() {
     if (end_ != nullptr) cudaEventDestroy(end_);
@@ -86,26 +91,24 @@ class Bench {
 
  private:
   size_t bytes_of(WeightFormat format, const Size& size) const {
-    return packed_bytes(format, size.panels * multiprocessors_ * 16, size.cols);
+    return packed_bytes(format, size.panels * multiprocessors_ * kPanelRows, size.cols);
   }
   // kLaunches, as a graph: launched one by one, short kernels take as long as a launch does.
   cudaGraphExec_t captured(DecodeShape decode_shape, WeightFormat format, int64_t m, const Size& size) const {
     const size_t bytes = bytes_of(format, size);
-    const MatmulShape shape{.x = reinterpret_cast<const float*>(memory_ + bytes_),
-                            .x_stride = size.cols,
-                            .m = m,
-                            .cols = size.cols};
-    const QuantizedRows x = QuantizedRows::at(memory_ + bytes_, RowKind::decode, m, size.cols);
+    const MatmulShape shape{.x = x_, .x_stride = size.cols, .m = m, .cols = size.cols};
+    const QuantizedRows rounded = QuantizedRows::at(rounded_, RowKind::decode, m, size.cols);
     const int64_t panels = size.panels * multiprocessors_;
     CUDA_CHECK(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed));
     for (size_t i = 0; i < kLaunches; ++i) {
       Products products{.product = {}, .count = 1};
-      products.product[0] = {.panels = memory_ + i % (bytes_ / bytes) * bytes,
-                             .y = reinterpret_cast<float*>(memory_ + bytes_ + x_bytes_),
-                             .y_stride = panels * 16,
-                             .rows = panels * 16,
+      products.product[0] = {.panels = memory_ + i % (weight_bytes_ / bytes) * bytes,
+                             .y = y_,
+                             .y_stride = panels * kPanelRows,
+                             .rows = panels * kPanelRows,
                              .panel_end = panels};
-      launch_matmul_mma(stream_, decode_shape, format, x, shape, products);
+      if (m > 1) launch_quantize(stream_, shape, rounded);
+      launch_matmul_mma(stream_, decode_shape, format, rounded, shape, products);
     }
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t exec = nullptr;
@@ -124,10 +127,28 @@ class Bench {
     return elapsed;
   }
 
+  // Random bits, as memory and its cache may be faster at what repeats.
+  void fill(size_t bytes) const {
+    std::vector<uint32_t> words(size_t{1} << 18);
+    std::minstd_rand random(1);
+    for (uint32_t& word : words) word = static_cast<uint32_t>(random());
+    const size_t drawn = std::min(words.size() * sizeof(uint32_t), bytes);
+    CUDA_CHECK(cudaMemcpyAsync(memory_, words.data(), drawn, cudaMemcpyHostToDevice, stream_));
+    for (size_t done = drawn; done < bytes; done *= 2) {
+      CUDA_CHECK(cudaMemcpyAsync(memory_ + done, memory_, std::min(done, bytes - done),
+                                 cudaMemcpyDeviceToDevice, stream_));
+    }
+    CUDA_CHECK(cudaStreamSynchronize(stream_));
+  }
+
   int64_t multiprocessors_ = multiprocessor_count();
-  size_t bytes_ = 0;  // of weights; x is after them, then y
-  size_t x_bytes_ = 0;
-  std::byte* memory_ = nullptr;
+  int64_t most_panels_ = 0;
+  int64_t most_cols_ = 0;
+  size_t weight_bytes_ = 0;
+  std::byte* memory_ = nullptr;  // weights, then:
+  float* x_ = nullptr;
+  std::byte* rounded_ = nullptr;  // rows of it
+  float* y_ = nullptr;
   cudaStream_t stream_ = nullptr;
   cudaEvent_t begin_ = nullptr;
   cudaEvent_t end_ = nullptr;
@@ -228,7 +249,7 @@ std::string DecodeShapes::describe() const {
   for (const Choice& choice : choices_) {
     if (choice.shape == DecodeShape::plain) continue;
     text += (text.empty() ? "" : ", ") + std::string(ete::name_of(choice.format)) + " " +
-            std::to_string(choice.panels * 16) + "x" + std::to_string(choice.cols) + " " +
+            std::to_string(choice.panels * kPanelRows) + "x" + std::to_string(choice.cols) + " " +
             (choice.m > 1 ? "to " + std::to_string(choice.m) + " rows " : "") + name_of(choice.shape);
   }
   return text;

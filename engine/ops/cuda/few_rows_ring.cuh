@@ -26,9 +26,8 @@ struct FewRowsRing {
   static constexpr int kBlockBytes = kDecodeSplits * kRingBytes;
   static constexpr int kSums = kPanels * kTiles * 4;  // of a lane
   static_assert(kRingBytes >= kSums * 32 * 4, "a warp's sums replace its ring");
-  // Of a multiprocessor, by the shared memory that one of sm_90 has; more than four gain nothing.
-  static constexpr int kBlocksAtOnce =
-      227 * 1024 / (kBlockBytes + 1024) < 4 ? 227 * 1024 / (kBlockBytes + 1024) : 4;
+  // Of a multiprocessor, which bounds registers: as measured on an H200.
+  static constexpr int kBlocksAtOnce = kTiles == 1 ? (kDepth <= 4 ? 4 : 3) : (kDepth <= 3 ? 3 : 2);
 
   std::byte* ring;        // shared, [kDepth] slots: [kPanels][kStageBytes], then [kTiles][kTileBytes] of x
   const std::byte* data;  // of the first panel, after its header
