@@ -15,14 +15,15 @@ namespace {
 
 constexpr WeightFormat kFormats[] = {WeightFormat::w8_row, WeightFormat::w8_g32, WeightFormat::w4_g32,
                                      WeightFormat::w4_g32m, WeightFormat::w4_g128};
-// What is measured: panels for each multiprocessor, and columns.
+// What is measured: matrices that models have, as whole rounds of blocks over all multiprocessors hide what
+// the last round costs.
 struct Size {
   int64_t panels = 0;
   int64_t cols = 0;
 };
 constexpr int64_t kRows[] = {1, 8, 16};  // the most that a choice is for, ascending
 constexpr int64_t kMost = std::end(kRows)[-1];
-constexpr Size kSizes[] = {{2, 12288}, {2, 4096}, {6, 4096}};
+constexpr Size kSizes[] = {{256, 12288}, {256, 4096}, {768, 4096}};
 constexpr int kLaunches = 16;
 constexpr int kRounds = 3;
 constexpr double kClearly = 0.98;  // of the time of `plain`: less is noise
@@ -32,7 +33,7 @@ class Bench {
  public:
   Bench() {
     for (const Size& size : kSizes) {
-      most_panels_ = std::max(most_panels_, size.panels * multiprocessors_);
+      most_panels_ = std::max(most_panels_, size.panels);
       most_cols_ = std::max(most_cols_, size.cols);
       for (const WeightFormat format : kFormats) {
         weight_bytes_ = std::max(weight_bytes_, 2 * bytes_of(format, size));
@@ -68,7 +69,6 @@ class Bench {
   Bench& operator=(const Bench&) = delete;
 
   bool has_memory() const { return memory_ != nullptr; }
-  int64_t multiprocessors() const { return multiprocessors_; }
 
   DecodeShape fastest(WeightFormat format, int64_t m, const Size& size) const {
     const std::span<const DecodeShape> shapes = decode_shapes_of(m);
@@ -91,22 +91,21 @@ class Bench {
 
  private:
   size_t bytes_of(WeightFormat format, const Size& size) const {
-    return packed_bytes(format, size.panels * multiprocessors_ * kPanelRows, size.cols);
+    return packed_bytes(format, size.panels * kPanelRows, size.cols);
   }
   // kLaunches, as a graph: launched one by one, short kernels take as long as a launch does.
   cudaGraphExec_t captured(DecodeShape decode_shape, WeightFormat format, int64_t m, const Size& size) const {
     const size_t bytes = bytes_of(format, size);
     const MatmulShape shape{.x = x_, .x_stride = size.cols, .m = m, .cols = size.cols};
     const QuantizedRows rounded = QuantizedRows::at(rounded_, RowKind::decode, m, size.cols);
-    const int64_t panels = size.panels * multiprocessors_;
     CUDA_CHECK(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed));
     for (size_t i = 0; i < kLaunches; ++i) {
       Products products{.product = {}, .count = 1};
       products.product[0] = {.panels = memory_ + i % (weight_bytes_ / bytes) * bytes,
                              .y = y_,
-                             .y_stride = panels * kPanelRows,
-                             .rows = panels * kPanelRows,
-                             .panel_end = panels};
+                             .y_stride = size.panels * kPanelRows,
+                             .rows = size.panels * kPanelRows,
+                             .panel_end = size.panels};
       if (m > 1) launch_quantize(stream_, shape, rounded);
       launch_matmul_mma(stream_, decode_shape, format, rounded, shape, products);
     }
@@ -141,7 +140,6 @@ class Bench {
     CUDA_CHECK(cudaStreamSynchronize(stream_));
   }
 
-  int64_t multiprocessors_ = multiprocessor_count();
   int64_t most_panels_ = 0;
   int64_t most_cols_ = 0;
   size_t weight_bytes_ = 0;
@@ -213,7 +211,7 @@ DecodeShapes DecodeShapes::measured() {
       for (const Size& size : kSizes) {
         shapes.choices_.push_back({.format = format,
                                    .m = m,
-                                   .panels = size.panels * bench.multiprocessors(),
+                                   .panels = size.panels,
                                    .cols = size.cols,
                                    .shape = bench.fastest(format, m, size)});
       }
