@@ -1,4 +1,5 @@
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -56,6 +57,26 @@ std::string contents_of(const std::string& path) {
   return text;
 }
 
+// While it lives, others that add a token to a file of this directory wait: each would drop what the other
+// adds.
+class Turn {
+ public:
+  explicit Turn(const std::string& file) {
+    const std::string parent = std::filesystem::path(file).parent_path();
+    fd_ = open(parent.empty() ? "." : parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd_ < 0) fail(file);
+    while (flock(fd_, LOCK_EX) != 0) {
+      if (errno != EINTR) fail(file);
+    }
+  }
+  ~Turn() { close(fd_); }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  int fd_;
+};
+
 // Servers that read it meanwhile see the old file or the new one, and never one that is wrong, or that lacks
 // the new token.
 void replace(const std::string& path, const std::string& contents, const std::string& token) {
@@ -81,7 +102,10 @@ void replace(const std::string& path, const std::string& contents, const std::st
 
 int make(const TokenOptions& options) {
   const std::string token = service::make_token();
-  replace(options.file, contents_of(options.file) + line_of(options, token), token);
+  {
+    const Turn turn(options.file);
+    replace(options.file, contents_of(options.file) + line_of(options, token), token);
+  }
   std::cout << token << "\n" << std::flush;
   if (!std::cout) throw Error(ErrorCode::unavailable, "cannot write to stdout");
   return 0;

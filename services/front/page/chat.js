@@ -114,7 +114,10 @@ export class Chat {
       if (event.key === "Escape" && !byId("settings").open) this.stop();
     });
     window.addEventListener("pagehide", () => {
-      if (this.running) this.#keep();
+      if (this.running === null || this.messages.length === 0) return;
+      this.messages.at(-1).note = "stopped";
+      this.#keep();
+      this.stop(); // or it would seem to have failed
     });
     this.#drawAll();
   }
@@ -153,8 +156,12 @@ export class Chat {
 
   // The last thing said goes back into the field.
   edit() {
-    if (this.running || this.messages.at(-1)?.role !== "user") return;
-    this.prompt.value = this.messages.pop().content;
+    if (this.running) return;
+    const last = this.messages.findLastIndex((message) => message.role === "user");
+    if (last < 0) return;
+    // What was begun of a reply goes with it.
+    this.prompt.value = this.messages[last].content;
+    this.messages.length = last;
     this.#grow();
     this.#keep();
     this.#drawAll();
@@ -163,7 +170,12 @@ export class Chat {
 
   #request() {
     const system = this.settings.system.trim();
-    const turns = this.messages.map(({ role, content }) => ({ role, content }));
+    const turns = [];
+    for (const { role, content } of this.messages) {
+      // Many templates refuse a turn behind another of the same role, as behind one that got no answer.
+      if (turns.at(-1)?.role === role) turns.at(-1).content += `\n\n${content}`;
+      else turns.push({ role, content });
+    }
     return {
       messages: system === "" ? turns : [{ role: "system", content: system }, ...turns],
       ...this.settings.request(),
@@ -181,13 +193,13 @@ export class Chat {
     try {
       message.note = await this.#read(request, controller.signal, view);
     } catch (failure) {
-      if (controller.signal.aborted) message.note = "stopped";
-      else error = failure;
+      if (!controller.signal.aborted) error = failure;
+      message.note = error === null ? "stopped" : "cut off";
     }
     clearInterval(draws);
     if (message.content === "" && message.reasoning === "") this.#drop(message, view);
     this.#end(controller, view);
-    if (error !== null) this.#fail(error);
+    if (error !== null) this.#fail(error.message);
     else announce(`${NAMES.assistant}: ${message.content} ${message.note}`);
   }
 
@@ -248,16 +260,17 @@ export class Chat {
     this.#follow(false);
   }
 
-  #fail(error) {
+  #fail(text) {
     this.#clearExtras();
     const retry = element("button", { type: "button", text: "Try again", onclick: () => this.retry() });
     const edit = element("button", { type: "button", text: "Edit the message", onclick: () => this.edit() });
-    this.log.after(element("div", { class: "failure", role: "alert" }, element("p", { text: error.message }), retry, edit));
+    this.log.after(element("div", { class: "failure", role: "alert" }, element("p", { text }), retry, edit));
     this.#follow(true);
   }
 
   #offerRetry() {
-    if (this.messages.at(-1)?.role !== "assistant") return;
+    if (this.messages.length === 0) return;
+    if (this.messages.at(-1).role === "user") return this.#fail("This message has no answer yet.");
     const again = element("button", { type: "button", text: "Reply again", onclick: () => this.retry() });
     this.log.after(element("p", { class: "again" }, again));
   }

@@ -24,12 +24,14 @@ function write(storage, key, value) {
 
 const isText = (value) => typeof value === "string";
 
-// The messages of the conversation that was kept; what is no message is left out.
+// The messages of the conversation that was kept; what is no message is left out, and so is a reply that had not begun.
+// Each tab goes on with its own, a new one with what any tab said last.
 export function loadConversation() {
-  const kept = read(localStorage, CONVERSATION);
+  const kept = read(sessionStorage, CONVERSATION) ?? read(localStorage, CONVERSATION);
   if (!Array.isArray(kept?.messages)) return [];
   return kept.messages
     .filter((one) => (one?.role === "user" || one?.role === "assistant") && isText(one.content))
+    .filter((one) => one.content !== "" || one.reasoning)
     .map((one) => ({
       role: one.role,
       content: one.content,
@@ -38,7 +40,10 @@ export function loadConversation() {
     }));
 }
 
-export const saveConversation = (messages) => write(localStorage, CONVERSATION, { version: 1, messages });
+export function saveConversation(messages) {
+  const here = write(sessionStorage, CONVERSATION, { version: 1, messages });
+  return write(localStorage, CONVERSATION, { version: 1, messages }) && here;
+}
 
 export function loadSettings() {
   const kept = read(localStorage, SETTINGS) ?? {};

@@ -1,0 +1,101 @@
+"""What the page makes of faults: servers that go, reloads, several tabs.
+
+Arguments: the path of ete, the root of the sources and, to keep pictures of the page, a folder for them.
+"""
+
+import contextlib
+import os
+import pathlib
+import signal
+import sys
+import unittest
+
+from page_case import BrowserTest
+
+
+class Faults(BrowserTest):
+    def worker(self):
+        """The process id of the worker."""
+        for entry in pathlib.Path("/proc").glob("[0-9]*/status"):
+            with contextlib.suppress(OSError):
+                text = entry.read_text()
+                if f"\nPPid:\t{self.process.pid}\n" in text and text.startswith("Name:\tete-worker"):
+                    return int(entry.parent.name)
+        self.fail("there is no worker")
+
+    def answer_of(self, button):
+        return next(one for one in self.all(".failure button") if one.text == button)
+
+    def test_a_reply_that_fails_on_its_way(self):
+        self.settle(max_tokens="900")
+        self.say("Tell me a story.")
+        self.until(lambda: self.replies() and len(self.replies()[0]) > 20)
+        os.kill(self.worker(), signal.SIGKILL)
+        self.until(lambda: self.all(".failure"))
+        self.assertIn("worker", self.get(".failure").text)
+        self.assertEqual(self.get("#log > .assistant .note").text, "cut off")
+        self.picture("failed")
+        self.answer_of("Edit the message").click()
+        self.assertEqual((self.all(".failure"), self.kept(), self.replies()), ([], [], []))
+        self.assertEqual(self.get("#prompt").get_property("value"), "Tell me a story.")
+        self.until(lambda: self.get("#state").get_attribute("data-state") == "serving")
+        self.driver.get_log("browser")  # it says that the status was refused meanwhile
+
+    def test_a_server_that_is_gone(self):
+        self.driver.execute_cdp_cmd("Network.enable", {})
+        network = {"offline": True, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
+        self.driver.execute_cdp_cmd("Network.emulateNetworkConditions", network)
+        self.settle(max_tokens="5")
+        self.say("one")
+        self.until(lambda: self.all(".failure"))
+        self.assertIn("the server does not answer", self.get(".failure").text)
+        self.until(lambda: self.get("#state").get_attribute("data-state") == "away")
+        self.driver.execute_cdp_cmd("Network.emulateNetworkConditions", {**network, "offline": False})
+        # What has no answer can be sent again also after the page was closed.
+        self.reload()
+        self.assertEqual([one.text for one in self.all(".failure button")], ["Try again", "Edit the message"])
+        self.picture("unanswered")
+        self.script("""const real = window.fetch;
+            window.asked = [];
+            window.fetch = (path, what) => { if (what.body) window.asked.push(JSON.parse(what.body)); return real(path, what); }""")
+        self.say("two")
+        self.until(lambda: self.replies() and self.idle())
+        self.assertEqual([one["role"] for one in self.kept()], ["user", "user", "assistant"])
+        (asked,) = self.script("return window.asked")
+        self.assertEqual(asked["messages"], [{"role": "user", "content": "one\n\ntwo"}])
+        self.driver.get_log("browser")
+
+    def test_a_reload_in_the_middle(self):
+        self.settle(max_tokens="900")
+        self.say("Tell me a story.")
+        self.until(lambda: self.replies() and len(self.replies()[0]) > 20)
+        before = self.replies()[0]
+        self.reload()
+        self.assertTrue(self.replies()[0].startswith(before[:20]))
+        self.assertEqual((self.get("#log > .assistant .note").text, self.idle()), ("stopped", True))
+        self.assertTrue(self.get(".again button").is_displayed())
+
+    def test_tabs_keep_their_own_conversations(self):
+        self.settle(max_tokens="5")
+        self.say("first")
+        self.until(lambda: self.replies() and self.idle())
+        first = self.driver.current_window_handle
+        self.driver.switch_to.new_window("tab")
+        try:
+            self.driver.get(f"http://127.0.0.1:{self.port}/")
+            self.until(lambda: self.get("#state").get_attribute("data-state") == "serving")
+            self.say("second")
+            self.until(lambda: len(self.replies()) == 2 and self.idle())
+            self.driver.switch_to.window(first)
+            self.get("#new").click()
+            self.driver.switch_to.window(self.driver.window_handles[-1])
+            self.reload()
+            said = [one.text for one in self.all("#log > .user .body")]
+            self.assertEqual((said, len(self.replies())), (["first", "second"], 2))
+        finally:
+            self.driver.close()
+            self.driver.switch_to.window(first)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
