@@ -1,20 +1,20 @@
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
 #include <memory>
+#include <stdexcept>
 #include <string>
 
 #include "clients/cli/arguments.h"
 #include "clients/cli/command.h"
+#include "clients/cli/replacement_file.h"
 #include "clients/options/command_line.h"
 #include "engine/base/check.h"
 #include "engine/base/error.h"
@@ -47,9 +47,6 @@ std::string line_of(const TokenOptions& options, const std::string& token) {
 
 std::string contents_of(const std::string& path) {
   if (!std::filesystem::exists(path)) return "";
-  if (!std::filesystem::is_regular_file(path)) {
-    throw Error(ErrorCode::unavailable, "--file " + path + ": is not a regular file");
-  }
   std::ifstream file(path, std::ios::binary);
   std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   if (!file) fail(path);
@@ -77,34 +74,26 @@ class Turn {
   int fd_;
 };
 
-// Servers that read it meanwhile see the old file or the new one, and never one that is wrong, or that lacks
-// the new token.
-void replace(const std::string& path, const std::string& contents, const std::string& token) {
-  const std::string draft = path + ".new";
-  const int fd = open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (fd < 0) fail(draft);
-  struct stat old {};
-  const bool kept = stat(path.c_str(), &old) != 0 || fchmod(fd, old.st_mode & 0777) == 0;
-  const ssize_t written = write(fd, contents.data(), contents.size());
-  const bool whole = kept && written == static_cast<ssize_t>(contents.size()) && fsync(fd) == 0;
-  const int error = errno;
-  close(fd);
+// Read as a server would: one that is wrong never takes the place of one that is not.
+void check_draft(const ReplacementFile& file, const std::string& token) {
   try {
-    errno = error;
-    if (!whole) fail(draft);
-    CHECK(service::TokenFile(draft).find(token) != nullptr, "the name was checked");
-    if (std::rename(draft.c_str(), path.c_str()) != 0) fail(path);
-  } catch (...) {
-    unlink(draft.c_str());
-    throw;
+    CHECK(service::TokenFile(file.draft()).find(token) != nullptr, "the name was checked");
+  } catch (const std::runtime_error& error) {
+    // It names the draft, which nobody knows.
+    const std::string why = std::string(error.what()).substr(file.draft().size());
+    throw Error(ErrorCode::unavailable, "--file " + file.path() + why);
   }
 }
 
 int make(const TokenOptions& options) {
   const std::string token = service::make_token();
+  ReplacementFile file("--file", options.file);
   {
-    const Turn turn(options.file);
-    replace(options.file, contents_of(options.file) + line_of(options, token), token);
+    const Turn turn(file.path());
+    file.write(contents_of(file.path()) + line_of(options, token));
+    file.keep_mode();
+    check_draft(file, token);
+    file.place();
   }
   std::cout << token << "\n" << std::flush;
   if (!std::cout) throw Error(ErrorCode::unavailable, "cannot write to stdout");

@@ -4,7 +4,6 @@ Arguments: the path of ete, the root of the sources, and whether ete was built w
 """
 
 import array
-import hashlib
 import json
 import os
 import pathlib
@@ -246,25 +245,6 @@ class Tokenize(CommandLineTest):
     def test_no_tokenizer(self):
         self.check_failure(ete("tokenize", "--model", LLAMA), 1, LLAMA, "tokenizer")
         self.check_failure(ete("tokenize", "--model", "/nonexistent"), 1, "/nonexistent")
-
-
-@unittest.skipUnless(SERVICE, "built without services")
-class Token(CommandLineTest):
-    def test_what_is_no_file(self):
-        with tempfile.TemporaryDirectory() as directory:
-            for path in (directory, "/dev/zero"):
-                self.check_failure(ete("token", "--file", path, "--name", "a"), 1, f"--file {path}: is not a regular file")
-
-
-    def test_several_at_a_time(self):
-        with tempfile.TemporaryDirectory() as directory:
-            path = pathlib.Path(directory, "tokens")
-            command = [ETE, "token", "--file", path, "--name"]
-            made = [subprocess.Popen([*command, f"n{i}"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) for i in range(20)]
-            said = [process.communicate(timeout=60) for process in made]
-            self.assertEqual({(process.returncode, error) for process, (_, error) in zip(made, said)}, {(0, b"")})
-            kept = {line.split()[1] for line in path.read_text().splitlines()}
-            self.assertEqual(kept, {hashlib.sha256(token.strip()).hexdigest() for token, _ in said})
 
 
 class Logits(CommandLineTest):
