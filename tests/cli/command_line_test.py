@@ -81,6 +81,13 @@ class Usage(CommandLineTest):
             self.assertEqual(result.returncode, 1)
             self.assertIn(b"cannot write to stdout", result.stderr)
 
+    @unittest.skipUnless(SERVICE, "built without services")
+    def test_a_socket_in_no_directory(self):
+        for flags in (["--listen=unix:/none/s"], ["--listen=unix:ete-front", "--http=unix:/none/s"]):
+            flag = flags[-1].partition("=")[0]
+            result = ete("serve", "--model=/none", "--device=cpu", *flags)
+            self.check_failure(result, 1, f"{flag}: unix:/none/s: there is no such directory")
+
     def test_usage_errors(self):
         cases = [
             ([], "subcommand"),
