@@ -14,14 +14,14 @@ from page_case import BrowserTest
 
 
 class Faults(BrowserTest):
-    def worker(self):
-        """The process id of the worker."""
+    def server(self, name):
+        """The process id of ete-front or ete-worker."""
         for entry in pathlib.Path("/proc").glob("[0-9]*/status"):
             with contextlib.suppress(OSError):
                 text = entry.read_text()
-                if f"\nPPid:\t{self.process.pid}\n" in text and text.startswith("Name:\tete-worker"):
+                if f"\nPPid:\t{self.process.pid}\n" in text and text.startswith(f"Name:\t{name}\n"):
                     return int(entry.parent.name)
-        self.fail("there is no worker")
+        self.fail(f"there is no {name}")
 
     def answer_of(self, button):
         return next(one for one in self.all(".failure button") if one.text == button)
@@ -30,16 +30,28 @@ class Faults(BrowserTest):
         self.settle(max_tokens="900")
         self.say("Tell me a story.")
         self.until(lambda: self.replies() and len(self.replies()[0]) > 20)
-        os.kill(self.worker(), signal.SIGKILL)
+        self.get("#prompt").send_keys("A new one.")
+        os.kill(self.server("ete-worker"), signal.SIGKILL)
         self.until(lambda: self.all(".failure"))
         self.assertIn("worker", self.get(".failure").text)
         self.assertEqual(self.get("#log > .assistant .note").text, "cut off")
         self.picture("failed")
         self.answer_of("Edit the message").click()
         self.assertEqual((self.all(".failure"), self.kept(), self.replies()), ([], [], []))
-        self.assertEqual(self.get("#prompt").get_property("value"), "Tell me a story.")
+        self.assertEqual(self.get("#prompt").get_property("value"), "Tell me a story.\n\nA new one.")
         self.until(lambda: self.get("#state").get_attribute("data-state") == "serving")
         self.driver.get_log("browser")  # it says that the status was refused meanwhile
+
+    def test_a_server_that_says_nothing(self):
+        front = self.server("ete-front")
+        os.kill(front, signal.SIGSTOP)
+        try:
+            self.until(lambda: self.get("#state").get_attribute("data-state") == "away")
+            self.assertIn("the server does not answer", self.get("#engine").text)
+        finally:
+            os.kill(front, signal.SIGCONT)
+        self.until(lambda: self.get("#state").get_attribute("data-state") == "serving")
+        self.assertNotIn("does not answer", self.get("#engine").text)
 
     def test_a_server_that_is_gone(self):
         self.driver.execute_cdp_cmd("Network.enable", {})
@@ -53,7 +65,8 @@ class Faults(BrowserTest):
         self.driver.execute_cdp_cmd("Network.emulateNetworkConditions", {**network, "offline": False})
         # What has no answer can be sent again also after the page was closed.
         self.reload()
-        self.assertEqual([one.text for one in self.all(".failure button")], ["Try again", "Edit the message"])
+        self.assertEqual([one.text for one in self.all(".again button")], ["Try again", "Edit the message"])
+        self.assertEqual(self.all(".failure"), [])
         self.picture("unanswered")
         self.script("""const real = window.fetch;
             window.asked = [];
@@ -75,6 +88,30 @@ class Faults(BrowserTest):
         self.assertEqual((self.get("#log > .assistant .note").text, self.idle()), ("stopped", True))
         self.assertTrue(self.get(".again button").is_displayed())
 
+    def test_a_tab_that_ends_without_a_word(self):
+        self.settle(max_tokens="900")
+        self.say("Tell me a story.")
+        self.until(lambda: self.replies() and len(self.replies()[0]) > 20)
+        self.script("""Object.defineProperty(document, 'hidden', {value: true});
+            document.dispatchEvent(new Event('visibilitychange'))""")
+        kept = self.kept()[1]
+        self.assertEqual((kept["note"], len(kept["content"]) > 20), ("cut off", True))
+        self.assertEqual(self.get("#log > .assistant .note").text, "")
+
+    def test_back_to_the_page_as_it_was(self):
+        self.settle(max_tokens="5")
+        self.say("one")
+        self.until(lambda: self.replies() and self.idle())
+        self.driver.get(f"http://127.0.0.1:{self.port}/?again")
+        self.until(lambda: self.get("#state").get_attribute("data-state") == "serving")
+        self.say("two")
+        self.until(lambda: len(self.replies()) == 2 and self.idle())
+        self.driver.back()
+        self.until(lambda: [one.text for one in self.all("#log > .user .body")] == ["one", "two"])
+        self.say("three")
+        self.until(lambda: len(self.replies()) == 3 and self.idle())
+        self.assertEqual([one["content"] for one in self.kept()[::2]], ["one", "two", "three"])
+
     def test_tabs_keep_their_own_conversations(self):
         self.settle(max_tokens="5")
         self.say("first")
@@ -92,6 +129,12 @@ class Faults(BrowserTest):
             self.reload()
             said = [one.text for one in self.all("#log > .user .body")]
             self.assertEqual((said, len(self.replies())), (["first", "second"], 2))
+            # Settings are those of the browser.
+            self.settle(max_tokens="6")
+            self.driver.switch_to.window(first)
+            self.get("#open-settings").click()
+            self.assertEqual(self.get("#max_tokens").get_property("value"), "6")
+            self.driver.switch_to.window(self.driver.window_handles[-1])
         finally:
             self.driver.close()
             self.driver.switch_to.window(first)

@@ -158,6 +158,7 @@ class Browser(BrowserTest):
         self.until(lambda: self.replies() and self.idle())
         self.assertIn("Reading the prompt: 0 %", self.script("return window.seen"))
         self.assertEqual(self.all(".reading"), [])
+        self.assertRegex(self.get("#log > .assistant .note").text, "^1 token · .* · cut at the most tokens$")
         self.get("#new").click()
         self.script("window.seen = []")
         self.say("hello")
@@ -218,7 +219,7 @@ class Browser(BrowserTest):
         self.assertEqual(body.pop("messages"), [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hello"}])
         self.assertEqual(body, {"temperature": 0.5, "top_p": 0.9, "max_tokens": 7, "seed": 3, "stream": True,
                                 "stream_options": {"include_usage": True}, "return_progress": True})  # fmt: skip
-        self.assertRegex(self.get("#log > .assistant .note").text, r"^[1-7] tokens")
+        self.assertRegex(self.get("#log > .assistant .note").text, r"^[1-7] tokens?")
         self.assertNotIn("secret", self.script("return JSON.stringify(localStorage)"))
         first = self.replies()
         self.get(".again button").click()
@@ -300,6 +301,10 @@ class Browser(BrowserTest):
         self.assertEqual(self.kept()[0]["content"], "one\ntwo")
         self.assertIn(self.kept()[1]["content"].strip(), self.get("#announce").get_property("textContent"))
         self.assertEqual(self.focused(), "prompt")
+        self.get("#prompt").send_keys("three")
+        self.get("#send").send_keys(Keys.ENTER)
+        self.assertEqual(self.focused(), "prompt")
+        self.until(lambda: len(self.replies()) == 2 and self.idle())
 
     def test_everything_has_a_name(self):
         nameless = self.script("""return [...document.querySelectorAll('button, input, select, textarea')]

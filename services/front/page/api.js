@@ -23,13 +23,14 @@ async function refusal(response) {
   return new Error(message);
 }
 
-// Browsers say of a connection that fails no more than "Failed to fetch", each in words of its own.
+// Browsers say of a connection that fails no more than "Failed to fetch", of one that takes too long "signal timed out", each
+// in words of its own.
 async function connected(promise, signal, what) {
   try {
     return await promise;
   } catch (error) {
-    if (signal?.aborted || !(error instanceof TypeError)) throw error;
-    throw new Error(what);
+    const failed = error instanceof TypeError && !signal.aborted;
+    throw failed || error.name === "TimeoutError" ? new Error(what) : error;
   }
 }
 
@@ -76,5 +77,5 @@ export async function* reply(request, signal) {
 export async function status(signal) {
   const response = await connected(fetch("/status", { headers: headers(), signal }), signal, GONE);
   if (!response.ok) throw await refusal(response);
-  return response.json();
+  return connected(response.json(), signal, GONE);
 }

@@ -7,6 +7,7 @@ import { loadConversation, saveConversation } from "./store.js";
 
 const NAMES = { user: "You", assistant: "Model" };
 const DRAW_EVERY_MS = 60;
+const CUT_OFF = "cut off";
 const REASONS = { length: "cut at the most tokens", content_filter: "filtered" };
 
 const LEAST_TO_READ = 128; // tokens; fewer are read before anybody has seen the line
@@ -66,7 +67,7 @@ class MessageView {
   }
 
   draw() {
-    this.note.textContent = this.message.note;
+    this.note.textContent = this.busy ? "" : this.message.note;
     if (this.message.role === "user") {
       this.body.textContent = this.message.content;
       return;
@@ -84,16 +85,17 @@ class MessageView {
   }
 
   setBusy(busy) {
+    this.busy = busy;
     if (!busy) this.showReading(null);
     this.node.classList.toggle("busy", busy);
     this.node.setAttribute("aria-busy", String(busy));
+    this.draw();
   }
 }
 
 export class Chat {
   constructor(settings) {
     this.settings = settings;
-    this.messages = loadConversation();
     this.running = null; // the AbortController of the reply that is being written
     this.log = byId("log");
     this.scroller = byId("scroller");
@@ -119,7 +121,13 @@ export class Chat {
       this.#keep();
       this.stop(); // or it would seem to have failed
     });
-    this.#drawAll();
+    window.addEventListener("pageshow", (event) => {
+      if (event.persisted) this.#goOn(); // the tab may have gone on without it
+    });
+    document.addEventListener("visibilitychange", () => {
+      if (document.hidden && this.running !== null) this.#keep(); // a phone ends what is hidden without a word
+    });
+    this.#goOn();
   }
 
   send() {
@@ -127,6 +135,7 @@ export class Chat {
     if (text === "" || this.running) return;
     this.prompt.value = "";
     this.#grow();
+    this.prompt.focus(); // the button goes
     this.#add({ role: "user", content: text, reasoning: "", note: "" });
     this.#answer();
   }
@@ -159,13 +168,19 @@ export class Chat {
     if (this.running) return;
     const last = this.messages.findLastIndex((message) => message.role === "user");
     if (last < 0) return;
-    // What was begun of a reply goes with it.
-    this.prompt.value = this.messages[last].content;
+    // What was begun of a reply goes with it; what stands in the field does not.
+    this.prompt.value = [this.messages[last].content, this.prompt.value].filter((text) => text.trim() !== "").join("\n\n");
     this.messages.length = last;
     this.#grow();
     this.#keep();
     this.#drawAll();
     this.prompt.focus();
+  }
+
+  // With what was kept.
+  #goOn() {
+    this.messages = loadConversation();
+    this.#drawAll();
   }
 
   #request() {
@@ -184,7 +199,7 @@ export class Chat {
 
   async #answer() {
     const request = this.#request();
-    const message = { role: "assistant", content: "", reasoning: "", note: "" };
+    const message = { role: "assistant", content: "", reasoning: "", note: CUT_OFF }; // until it has ended
     const view = this.#add(message);
     const controller = new AbortController();
     this.#begin(controller, view);
@@ -193,8 +208,8 @@ export class Chat {
     try {
       message.note = await this.#read(request, controller.signal, view);
     } catch (failure) {
-      if (!controller.signal.aborted) error = failure;
-      message.note = error === null ? "stopped" : "cut off";
+      if (controller.signal.aborted) message.note = "stopped";
+      else error = failure;
     }
     clearInterval(draws);
     if (message.content === "" && message.reasoning === "") this.#drop(message, view);
@@ -224,7 +239,7 @@ export class Chat {
       reason = part.reason ?? reason;
     }
     const said = [];
-    if (usage) said.push(`${usage.completion_tokens} tokens`);
+    if (usage) said.push(`${usage.completion_tokens} ${usage.completion_tokens === 1 ? "token" : "tokens"}`);
     if (usage?.completion_tokens > 1 && last > first) {
       said.push(`${((1000 * (usage.completion_tokens - 1)) / (last - first)).toFixed(1)} tokens/s`);
     }
@@ -247,7 +262,6 @@ export class Chat {
 
   #end(controller, view) {
     view.setBusy(false);
-    view.draw();
     // Another conversation may have begun meanwhile.
     if (this.running !== controller) return;
     const wasOnStop = document.activeElement === byId("stop");
@@ -262,17 +276,24 @@ export class Chat {
 
   #fail(text) {
     this.#clearExtras();
-    const retry = element("button", { type: "button", text: "Try again", onclick: () => this.retry() });
-    const edit = element("button", { type: "button", text: "Edit the message", onclick: () => this.edit() });
-    this.log.after(element("div", { class: "failure", role: "alert" }, element("p", { text }), retry, edit));
+    this.log.after(element("div", { class: "failure", role: "alert" }, element("p", { text }), ...this.#remedies()));
     this.#follow(true);
   }
 
+  #remedies() {
+    return [
+      element("button", { type: "button", text: "Try again", onclick: () => this.retry() }),
+      element("button", { type: "button", text: "Edit the message", onclick: () => this.edit() }),
+    ];
+  }
+
   #offerRetry() {
-    if (this.messages.length === 0) return;
-    if (this.messages.at(-1).role === "user") return this.#fail("This message has no answer yet.");
-    const again = element("button", { type: "button", text: "Reply again", onclick: () => this.retry() });
-    this.log.after(element("p", { class: "again" }, again));
+    const role = this.messages.at(-1)?.role;
+    const offered = {
+      user: () => [element("p", { class: "note", text: "This message has no answer yet." }), ...this.#remedies()],
+      assistant: () => [element("button", { type: "button", text: "Reply again", onclick: () => this.retry() })],
+    };
+    if (role !== undefined) this.log.after(element("div", { class: "again" }, ...offered[role]()));
   }
 
   #clearExtras() {
