@@ -112,6 +112,23 @@ class Faults(BrowserTest):
         self.until(lambda: len(self.replies()) == 3 and self.idle())
         self.assertEqual([one["content"] for one in self.kept()[::2]], ["one", "two", "three"])
 
+    def test_a_browser_that_keeps_nothing(self):
+        forbid = """for (const name of ['localStorage', 'sessionStorage'])
+            Object.defineProperty(window, name, {get() { throw new DOMException('denied', 'SecurityError'); }})"""
+        added = self.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": forbid})
+        try:
+            self.reload()
+            self.settle(max_tokens="5", token="secret")
+            self.get("#open-settings").click()
+            self.assertEqual(self.get("#token").get_property("value"), "secret")
+            self.get("#settings-cancel").click()
+            self.say("hello")
+            self.until(lambda: self.replies() and self.idle())
+            self.assertIn("does not keep the conversation", self.get(".again").text)
+            self.assertRegex(self.get("#log > .assistant .note").text, "^[1-5] tokens?")
+        finally:
+            self.driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", added)
+
     def test_tabs_keep_their_own_conversations(self):
         self.settle(max_tokens="5")
         self.say("first")

@@ -96,6 +96,7 @@ class MessageView {
 export class Chat {
   constructor(settings) {
     this.settings = settings;
+    this.kept = true;
     this.running = null; // the AbortController of the reply that is being written
     this.log = byId("log");
     this.scroller = byId("scroller");
@@ -293,7 +294,9 @@ export class Chat {
       user: () => [element("p", { class: "note", text: "This message has no answer yet." }), ...this.#remedies()],
       assistant: () => [element("button", { type: "button", text: "Reply again", onclick: () => this.retry() })],
     };
-    if (role !== undefined) this.log.after(element("div", { class: "again" }, ...offered[role]()));
+    if (role === undefined) return;
+    const lost = this.kept ? [] : [element("p", { class: "note", text: "This browser does not keep the conversation." })];
+    this.log.after(element("div", { class: "again" }, ...offered[role](), ...lost));
   }
 
   #clearExtras() {
@@ -346,7 +349,6 @@ export class Chat {
   }
 
   #keep() {
-    if (saveConversation(this.messages)) return;
-    announce("This browser has no room to keep the conversation.");
+    this.kept = saveConversation(this.messages);
   }
 }
