@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <memory>
+#include <stdexcept>
 
 #include "engine/base/error.h"
 
@@ -22,8 +23,11 @@ namespace {
 
 void check_can_listen(const std::string& flag, const service::Address& address) {
   if (address.kind == service::Address::Kind::unix_socket) {
-    service::claim_socket_path(address.path);
-    return;
+    try {
+      return service::claim_socket_path(address.path);
+    } catch (const std::runtime_error& error) {
+      throw Error(ErrorCode::unavailable, flag + ": " + error.what());
+    }
   }
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;

@@ -1,6 +1,7 @@
 #include "clients/cli/replacement_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -37,6 +38,12 @@ void ReplacementFile::write(const std::string& bytes) {
     if (wrote < 0 && errno != EINTR) fail("cannot write", errno);
     if (wrote > 0) done += static_cast<size_t>(wrote);
   }
+}
+
+void ReplacementFile::keep_mode() {
+  struct stat old {};
+  if (stat(path_.c_str(), &old) == 0 && fchmod(fd_, old.st_mode & 0777) != 0)
+    fail("cannot set its mode", errno);
 }
 
 void ReplacementFile::place() {

@@ -6,7 +6,8 @@ namespace ete::cli {
 
 // A file that takes the place of `path`, or of what that links to, whole or not at all: what is written lies
 // beside it until place(), and goes if that is not reached. Each throws Error naming flag and file; one that
-// is there and is no regular file is refused, for a device would be gone. Only the owner may read it.
+// is there and is no regular file is refused, for a device would be gone. Only the owner may read it, unless
+// keep_mode() is called.
 class ReplacementFile {
  public:
   // flag: what asked for it: "--session", or a command of `ete chat`: "/save".
@@ -15,7 +16,10 @@ class ReplacementFile {
   ReplacementFile(const ReplacementFile&) = delete;
   ReplacementFile& operator=(const ReplacementFile&) = delete;
 
+  const std::string& path() const { return path_; }        // of what is replaced, behind all links
+  const std::string& draft() const { return temporary_; }  // where it lies until place()
   void write(const std::string& bytes);
+  void keep_mode();  // that of what it replaces, if there is any
   void place();
 
  private:

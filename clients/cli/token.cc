@@ -1,19 +1,20 @@
 #include <fcntl.h>
-#include <sys/stat.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
 #include <memory>
+#include <stdexcept>
 #include <string>
 
 #include "clients/cli/arguments.h"
 #include "clients/cli/command.h"
+#include "clients/cli/replacement_file.h"
 #include "clients/options/command_line.h"
 #include "engine/base/check.h"
 #include "engine/base/error.h"
@@ -46,9 +47,6 @@ std::string line_of(const TokenOptions& options, const std::string& token) {
 
 std::string contents_of(const std::string& path) {
   if (!std::filesystem::exists(path)) return "";
-  if (!std::filesystem::is_regular_file(path)) {
-    throw Error(ErrorCode::unavailable, "--file " + path + ": is not a regular file");
-  }
   std::ifstream file(path, std::ios::binary);
   std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   if (!file) fail(path);
@@ -56,32 +54,47 @@ std::string contents_of(const std::string& path) {
   return text;
 }
 
-// Servers that read it meanwhile see the old file or the new one, and never one that is wrong, or that lacks
-// the new token.
-void replace(const std::string& path, const std::string& contents, const std::string& token) {
-  const std::string draft = path + ".new";
-  const int fd = open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (fd < 0) fail(draft);
-  struct stat old {};
-  const bool kept = stat(path.c_str(), &old) != 0 || fchmod(fd, old.st_mode & 0777) == 0;
-  const ssize_t written = write(fd, contents.data(), contents.size());
-  const bool whole = kept && written == static_cast<ssize_t>(contents.size()) && fsync(fd) == 0;
-  const int error = errno;
-  close(fd);
+// While it lives, others that add a token to a file of this directory wait: each would drop what the other
+// adds.
+class Turn {
+ public:
+  explicit Turn(const std::string& file) {
+    const std::string parent = std::filesystem::path(file).parent_path();
+    fd_ = open(parent.empty() ? "." : parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd_ < 0) fail(file);
+    while (flock(fd_, LOCK_EX) != 0) {
+      if (errno != EINTR) fail(file);
+    }
+  }
+  ~Turn() { close(fd_); }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  int fd_;
+};
+
+// Read as a server would: one that is wrong never takes the place of one that is not.
+void check_draft(const ReplacementFile& file, const std::string& token) {
   try {
-    errno = error;
-    if (!whole) fail(draft);
-    CHECK(service::TokenFile(draft).find(token) != nullptr, "the name was checked");
-    if (std::rename(draft.c_str(), path.c_str()) != 0) fail(path);
-  } catch (...) {
-    unlink(draft.c_str());
-    throw;
+    CHECK(service::TokenFile(file.draft()).find(token) != nullptr, "the name was checked");
+  } catch (const std::runtime_error& error) {
+    // It names the draft, which nobody knows.
+    const std::string why = std::string(error.what()).substr(file.draft().size());
+    throw Error(ErrorCode::unavailable, "--file " + file.path() + why);
   }
 }
 
 int make(const TokenOptions& options) {
   const std::string token = service::make_token();
-  replace(options.file, contents_of(options.file) + line_of(options, token), token);
+  ReplacementFile file("--file", options.file);
+  {
+    const Turn turn(file.path());
+    file.write(contents_of(file.path()) + line_of(options, token));
+    file.keep_mode();
+    check_draft(file, token);
+    file.place();
+  }
   std::cout << token << "\n" << std::flush;
   if (!std::cout) throw Error(ErrorCode::unavailable, "cannot write to stdout");
   return 0;

@@ -106,11 +106,11 @@ Client::Client(const std::string& address, Options options)
 Client::Client(Client&& other) noexcept = default;
 Client::~Client() = default;
 
-Stream Client::generate(const v1::GenerateRequest& request,
-                        std::optional<std::chrono::milliseconds> timeout) {
+Stream Client::generate(const v1::GenerateRequest& request, std::optional<std::chrono::milliseconds> timeout,
+                        OnProgress on_progress) {
   Stream::Impl::Deadline deadline;
   if (timeout) deadline = std::chrono::system_clock::now() + *timeout;
-  return Stream(std::make_unique<Stream::Impl>(*impl_, request, deadline));
+  return Stream(std::make_unique<Stream::Impl>(*impl_, request, deadline, std::move(on_progress)));
 }
 
 }  // namespace ete::client

@@ -28,8 +28,13 @@ class Stream::Impl {
  public:
   using Deadline = std::optional<std::chrono::system_clock::time_point>;
 
-  Impl(Client::Impl& client, v1::GenerateRequest request, Deadline deadline)
-      : client_(client), request_(std::move(request)), deadline_(deadline) {}
+  Impl(Client::Impl& client, v1::GenerateRequest request, Deadline deadline, OnProgress on_progress)
+      : client_(client),
+        request_(std::move(request)),
+        deadline_(deadline),
+        on_progress_(std::move(on_progress)) {
+    if (on_progress_) request_.set_prompt_progress(true);
+  }
   ~Impl();
 
   std::optional<v1::Piece> next();
@@ -47,6 +52,7 @@ class Stream::Impl {
   Client::Impl& client_;
   v1::GenerateRequest request_;
   Deadline deadline_;
+  const OnProgress on_progress_;
   v1::PromptInfo prompt_;
   v1::Finish finish_;
   int attempt_ = 0;

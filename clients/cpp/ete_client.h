@@ -62,6 +62,9 @@ struct Options {
   std::function<void(const Error& error, int attempt, std::chrono::milliseconds delay)> on_retry;
 };
 
+// Told how much of the prompt is processed, by next() before the first piece.
+using OnProgress = std::function<void(const v1::PromptProgress& progress)>;
+
 // The pieces of one generation, for one thread; cancel() may be called by any. Outlived by its Client. The
 // destructor cancels what still runs.
 class Stream {
@@ -96,7 +99,8 @@ class Client {
 
   // Starts a generation. timeout: until DEADLINE_EXCEEDED, all attempts together; empty: none.
   Stream generate(const v1::GenerateRequest& request,
-                  std::optional<std::chrono::milliseconds> timeout = std::nullopt);
+                  std::optional<std::chrono::milliseconds> timeout = std::nullopt,
+                  OnProgress on_progress = nullptr);
 
  private:
   friend class Stream::Impl;

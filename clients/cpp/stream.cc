@@ -71,6 +71,8 @@ std::optional<v1::Piece> Stream::Impl::next() {
           prompt_ = std::move(*reply.mutable_prompt());
         } else if (reply.has_finish()) {
           finish_ = std::move(*reply.mutable_finish());
+        } else if (reply.has_progress() && on_progress_) {
+          on_progress_(reply.progress());
         } else if (reply.has_piece()) {
           handed_out_ = true;
           return std::move(*reply.mutable_piece());

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <filesystem>
 #include <stdexcept>
 #include <system_error>
 
@@ -56,6 +57,12 @@ bool somebody_listens(const std::string& path) {
   std::memcpy(target.sun_path, path.data(), path.size());
   return connect(fd.get(), reinterpret_cast<const sockaddr*>(&target), sizeof(target)) == 0 ||
          errno != ECONNREFUSED;
+}
+
+bool has_directory(const std::string& path) {
+  std::error_code ignored;
+  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
+  return parent.empty() || std::filesystem::is_directory(parent, ignored);
 }
 
 }  // namespace
@@ -118,8 +125,9 @@ Address parse_address(std::string_view text) {
 void claim_socket_path(const std::string& path) {
   struct stat info {};
   if (lstat(path.c_str(), &info) != 0) {
-    if (errno == ENOENT) return;
-    throw std::runtime_error("unix:" + path + ": " + system_message(errno));
+    if (errno != ENOENT) throw std::runtime_error("unix:" + path + ": " + system_message(errno));
+    if (has_directory(path)) return;
+    throw std::runtime_error("unix:" + path + ": there is no such directory");
   }
   if (!S_ISSOCK(info.st_mode)) {
     throw std::runtime_error("unix:" + path + ": the path exists and is not a socket");

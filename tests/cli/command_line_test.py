@@ -81,6 +81,13 @@ class Usage(CommandLineTest):
             self.assertEqual(result.returncode, 1)
             self.assertIn(b"cannot write to stdout", result.stderr)
 
+    @unittest.skipUnless(SERVICE, "built without services")
+    def test_a_socket_in_no_directory(self):
+        for flags in (["--listen=unix:/none/s"], ["--listen=unix:ete-front", "--http=unix:/none/s"]):
+            flag = flags[-1].partition("=")[0]
+            result = ete("serve", "--model=/none", "--device=cpu", *flags)
+            self.check_failure(result, 1, f"{flag}: unix:/none/s: there is no such directory")
+
     def test_usage_errors(self):
         cases = [
             ([], "subcommand"),
@@ -245,14 +252,6 @@ class Tokenize(CommandLineTest):
     def test_no_tokenizer(self):
         self.check_failure(ete("tokenize", "--model", LLAMA), 1, LLAMA, "tokenizer")
         self.check_failure(ete("tokenize", "--model", "/nonexistent"), 1, "/nonexistent")
-
-
-@unittest.skipUnless(SERVICE, "built without services")
-class Token(CommandLineTest):
-    def test_what_is_no_file(self):
-        with tempfile.TemporaryDirectory() as directory:
-            for path in (directory, "/dev/zero"):
-                self.check_failure(ete("token", "--file", path, "--name", "a"), 1, f"--file {path}: is not a regular file")
 
 
 class Logits(CommandLineTest):

@@ -191,6 +191,21 @@ class Conformance(Example):
             [line for line in done.stderr.decode().splitlines() if line.startswith("logprob")], self.world.logprobs
         )
 
+    def test_progress(self):
+        def ask(*options):
+            options = ("--seed", SEED, "--max-tokens", 2, *options)
+            done = self.run_example(self.world.server.address, PROMPT + " there was" * 600, *options)
+            self.assertEqual(done.returncode, 0, done.stderr.decode())
+            told = re.findall(r"(?m)^progress (\d+) of (\d+)$", done.stderr.decode())
+            return done, [(int(processed), int(whole)) for processed, whole in told]
+
+        done, told = ask("--progress")
+        (whole,) = re.findall(rb"prompt_tokens=(\d+)", done.stderr)
+        self.assertGreater(len(told), 1)
+        self.assertEqual((told, {int(whole)}), (sorted(told), {one for _, one in told}))
+        self.assertEqual(told[-1][0], int(whole))
+        self.assertEqual(ask()[1], [])
+
     def test_error_names_the_field(self):
         done = self.run_example(self.world.server.address, PROMPT, "--top-p", 2)
         self.assert_error(done, "INVALID_ARGUMENT", "sampling.top_p")

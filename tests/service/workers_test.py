@@ -4,7 +4,9 @@ Arguments: the paths of ete-front, toy_worker, fake_worker, ete-worker and of a 
 """
 
 import json
+import pathlib
 import signal
+import subprocess
 import sys
 import threading
 import unittest
@@ -48,6 +50,16 @@ class Workers(unittest.TestCase):
         status, body = front.post("/v1/completions", prompt=prompt, seed=7, max_tokens=4, **fields)
         self.assertEqual(status, 200, body)
         return body["choices"][0]["text"]
+
+    def test_a_socket_in_no_directory(self):
+        listen = f"unix:{self.processes.root}/none/socket"
+        front = [FRONT, "--worker=unix:/none"]
+        # The worker says it before it looks at the model.
+        for command in ([*front, f"--listen={listen}"], [*front, "--listen=127.0.0.1:0", f"--http={listen}"],
+                        [ETE_WORKER, "--model=/none", "--device=cpu", f"--listen={listen}"]):  # fmt: skip
+            refused = subprocess.run(command, capture_output=True, text=True, timeout=30)
+            said = pathlib.Path(command[0]).name + f": {listen}: there is no such directory\n"
+            self.assertEqual((refused.returncode, refused.stdout, refused.stderr), (1, "", said))
 
     def test_prompts_go_where_their_beginning_is(self):
         front = self.two(step_ms=1)

@@ -103,6 +103,11 @@ TEST_F(SocketFile, StaleOneIsRemoved) {
   claim_socket_path(path_);  // nothing there: nothing to do
 }
 
+TEST_F(SocketFile, ItsDirectoryIsThere) {
+  EXPECT_THROW(claim_socket_path(directory_ + "/none/socket"), std::runtime_error);
+  EXPECT_NO_THROW(claim_socket_path("a socket of this directory"));
+}
+
 TEST_F(SocketFile, LiveOneIsKept) {
   bind_socket();
   ASSERT_EQ(listen(fd_, 1), 0);

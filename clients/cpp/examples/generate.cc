@@ -27,6 +27,7 @@ ADDRESS is host:port or unix:PATH
   --max-tokens N  --seed N  --temperature X  --top-p X
   --stop TEXT           may be repeated
   --logprobs N          a line for each token, with N others
+  --progress            tell how much of the prompt is processed
   --deadline SECONDS
   --cancel-after N      cancel after N pieces
   --attempts N          1: do not try again [5]
@@ -42,6 +43,7 @@ struct Arguments {
   std::string address;
   v1::GenerateRequest request;
   client::Options options;
+  client::OnProgress on_progress;
   std::optional<milliseconds> deadline;
   int cancel_after = 0;
   milliseconds linger{0};
@@ -66,6 +68,10 @@ milliseconds seconds(const std::string& text) {
 client::Tls& tls(client::Options& options) {
   if (!options.tls) options.tls.emplace();
   return *options.tls;
+}
+
+void show_progress(const v1::PromptProgress& progress) {
+  std::cerr << "progress " << progress.processed_tokens() << " of " << progress.prompt_tokens() << '\n';
 }
 
 // What each option does with its value.
@@ -100,6 +106,10 @@ void parse(const std::vector<std::string>& words, Arguments& a) {
       tls(a.options);
       continue;
     }
+    if (words[next] == "--progress") {
+      a.on_progress = show_progress;
+      continue;
+    }
     const auto option = options.find(words[next]);
     if (option == options.end() || next + 1 == words.size()) {
       throw std::invalid_argument(words[next] + ": not an option, or without a value\n" + kUsage);
@@ -125,7 +135,7 @@ void show(const v1::Piece& piece) {
 }
 
 void generate(client::Client& client, const Arguments& a) {
-  client::Stream stream = client.generate(a.request, a.deadline);
+  client::Stream stream = client.generate(a.request, a.deadline, a.on_progress);
   int pieces = 0;
   while (const std::optional<v1::Piece> piece = stream.next()) {
     show(*piece);

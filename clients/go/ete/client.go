@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
 
 	"edgetransformerengine/etev1"
 )
@@ -62,6 +63,8 @@ func (c *Client) Generate(ctx context.Context, request *etev1.GenerateRequest) *
 
 // Stream holds the pieces of one generation, for one goroutine.
 type Stream struct {
+	// OnProgress, when it is set before the first Next, is told how much of the prompt is processed, until a piece comes.
+	OnProgress func(progress *etev1.PromptProgress)
 	// Prompt is what the server made of the prompt, from the first piece on.
 	Prompt *etev1.PromptInfo
 	// Finish is why the generation ended, once Next has returned io.EOF.
@@ -92,6 +95,8 @@ func (s *Stream) Next() (*etev1.Piece, error) {
 			s.Prompt = reply.GetPrompt()
 		case reply.GetFinish() != nil:
 			s.Finish = reply.GetFinish()
+		case reply.GetProgress() != nil && s.OnProgress != nil:
+			s.OnProgress(reply.GetProgress())
 		case reply.GetPiece() != nil:
 			s.handedOut = true
 			return reply.GetPiece(), nil
@@ -105,7 +110,12 @@ func (s *Stream) Close() { s.cancel() }
 func (s *Stream) receive() (*etev1.GenerateReply, error) {
 	if s.call == nil {
 		s.attempt++
-		call, err := s.client.stub.Generate(s.ctx, s.request)
+		request := s.request
+		if s.OnProgress != nil {
+			request = proto.Clone(request).(*etev1.GenerateRequest)
+			request.PromptProgress = proto.Bool(true)
+		}
+		call, err := s.client.stub.Generate(s.ctx, request)
 		if err != nil {
 			return nil, err
 		}

@@ -27,7 +27,7 @@ type arguments struct {
 	seed                                       uint64
 	temperature, topP, deadline, linger        float64
 	stop                                       stops
-	tls                                        bool
+	tls, progress                              bool
 	rootCert, cert, key, serverName, tokenFile string
 	given                                      map[string]bool
 }
@@ -44,6 +44,7 @@ func parse() arguments {
 	flag.Float64Var(&a.topP, "top-p", 1, "")
 	flag.Var(&a.stop, "stop", "may be repeated")
 	flag.IntVar(&a.logprobs, "logprobs", 0, "a line for each token, with so many others")
+	flag.BoolVar(&a.progress, "progress", false, "tell how much of the prompt is processed")
 	flag.Float64Var(&a.deadline, "deadline", 0, "seconds")
 	flag.IntVar(&a.cancelAfter, "cancel-after", 0, "cancel after so many pieces")
 	flag.IntVar(&a.attempts, "attempts", 5, "1: do not try again")
@@ -147,6 +148,11 @@ func generate(a arguments, client *ete.Client) error {
 	defer cancel()
 	stream := client.Generate(ctx, a.request())
 	defer stream.Close()
+	if a.progress {
+		stream.OnProgress = func(progress *etev1.PromptProgress) {
+			say("progress %d of %d", progress.ProcessedTokens, progress.PromptTokens)
+		}
+	}
 	for pieces := 0; ; {
 		piece, err := stream.Next()
 		if err == io.EOF {

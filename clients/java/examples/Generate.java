@@ -23,6 +23,7 @@ public final class Generate {
         --max-tokens N  --seed N  --temperature X  --top-p X
         --stop TEXT           may be repeated
         --logprobs N          a line for each token, with N others
+        --progress            tell how much of the prompt is processed
         --deadline SECONDS
         --cancel-after N      cancel after N pieces
         --attempts N          1: do not try again [5]
@@ -36,6 +37,7 @@ public final class Generate {
   private final GenerateRequest.Builder request = GenerateRequest.newBuilder();
   private final List<String> arguments;
   private int next;
+  private boolean progress;
   private Duration deadline;
   private int cancelAfter;
   private int attempts = Retry.DEFAULT.attempts();
@@ -66,6 +68,7 @@ public final class Generate {
       case "--top-p" -> request.getSamplingBuilder().setTopP(Float.parseFloat(value()));
       case "--stop" -> request.getStoppingBuilder().addStop(ByteString.copyFromUtf8(value()));
       case "--logprobs" -> request.getLogprobsBuilder().setTop(Integer.parseInt(value()));
+      case "--progress" -> progress = true;
       case "--deadline" -> deadline = seconds();
       case "--cancel-after" -> cancelAfter = Integer.parseInt(value());
       case "--attempts" -> attempts = Integer.parseInt(value());
@@ -111,7 +114,7 @@ public final class Generate {
 
   private void generate(Client client) {
     int pieces = 0;
-    try (Stream stream = client.generate(request.build(), deadline)) {
+    try (Stream stream = start(client)) {
       for (Piece piece; (piece = stream.next()) != null; ) {
         show(piece);
         if (++pieces == cancelAfter) {
@@ -126,6 +129,16 @@ public final class Generate {
           finish.getPromptTokens(),
           finish.getGeneratedTokens());
     }
+  }
+
+  private Stream start(Client client) {
+    if (!progress) {
+      return client.generate(request.build(), deadline);
+    }
+    return client.generate(
+        request.build(),
+        deadline,
+        told -> say("progress %d of %d", told.getProcessedTokens(), told.getPromptTokens()));
   }
 
   private static void show(Piece piece) {

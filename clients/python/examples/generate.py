@@ -22,6 +22,7 @@ def arguments():
     parser.add_argument("--top-p", type=float, metavar="X")
     parser.add_argument("--stop", action="append", default=[], metavar="TEXT", help="may be repeated")
     parser.add_argument("--logprobs", type=int, metavar="N", help="a line for each token, with N others")
+    parser.add_argument("--progress", action="store_true", help="tell how much of the prompt is processed")
     parser.add_argument("--deadline", type=float, metavar="SECONDS")
     parser.add_argument("--cancel-after", type=int, metavar="N", help="cancel after N pieces")
     parser.add_argument("--attempts", type=int, default=5, metavar="N", help="1: do not try again [5]")
@@ -65,6 +66,14 @@ def say(line):
     print(line, file=sys.stderr, flush=True)
 
 
+def call_of(args):
+    return {"timeout": args.deadline, "on_progress": show_progress if args.progress else None}
+
+
+def show_progress(progress):
+    say(f"progress {progress.processed_tokens} of {progress.prompt_tokens}")
+
+
 def show(piece):
     sys.stdout.buffer.write(piece.text.encode())
     sys.stdout.buffer.flush()
@@ -89,7 +98,7 @@ def show_error(error):
 def generate(args):
     with ete.Client(args.address, **connection_of(args)) as client:
         try:
-            with client.generate(request_of(args), timeout=args.deadline) as stream:
+            with client.generate(request_of(args), **call_of(args)) as stream:
                 pieces = 0
                 for piece in stream:
                     show(piece)
@@ -107,7 +116,7 @@ def generate(args):
 async def generate_async(args):
     async with ete.aio.Client(args.address, **connection_of(args)) as client:
         try:
-            async with client.generate(request_of(args), timeout=args.deadline) as stream:
+            async with client.generate(request_of(args), **call_of(args)) as stream:
                 pieces = 0
                 async for piece in stream:
                     show(piece)

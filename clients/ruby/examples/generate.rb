@@ -15,6 +15,7 @@ def parse
   parser.on("--top-p X", Float) { |x| given[:top_p] = x }
   parser.on("--stop TEXT", "may be repeated") { |text| given[:stop] << text }
   parser.on("--logprobs N", Integer, "a line for each token, with N others") { |n| given[:logprobs] = n }
+  parser.on("--progress", "tell how much of the prompt is processed") { given[:progress] = true }
   parser.on("--deadline SECONDS", Float) { |seconds| given[:deadline] = seconds }
   parser.on("--cancel-after N", Integer, "cancel after N pieces") { |n| given[:cancel_after] = n }
   parser.on("--attempts N", Integer, "1: do not try again [5]") { |n| given[:attempts] = n }
@@ -62,7 +63,8 @@ def show(piece)
 end
 
 def generate(client, given)
-  stream = client.generate(request_of(given), timeout: given[:deadline])
+  tell = ->(progress) { warn "progress #{progress.processed_tokens} of #{progress.prompt_tokens}" } if given[:progress]
+  stream = client.generate(request_of(given), timeout: given[:deadline], on_progress: tell)
   pieces = 0
   stream.each do |piece|
     show(piece)

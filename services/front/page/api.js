@@ -2,6 +2,9 @@
 
 import { loadToken } from "./store.js";
 
+const GONE = "the server does not answer: it is gone, or the network is";
+const CUT = "the connection ended before the reply did";
+
 function headers() {
   const token = loadToken();
   return token ? { Authorization: `Bearer ${token}` } : {};
@@ -20,11 +23,22 @@ async function refusal(response) {
   return new Error(message);
 }
 
-async function* events(body) {
+// Browsers say of a connection that fails no more than "Failed to fetch", of one that takes too long "signal timed out", each
+// in words of its own.
+async function connected(promise, signal, what) {
+  try {
+    return await promise;
+  } catch (error) {
+    const failed = error instanceof TypeError && !signal.aborted;
+    throw failed || error.name === "TimeoutError" ? new Error(what) : error;
+  }
+}
+
+async function* events(body, signal) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {
-    const { done, value } = await reader.read();
+    const { done, value } = await connected(reader.read(), signal, CUT);
     if (done) return;
     rest += value;
     for (let end = rest.indexOf("\n\n"); end >= 0; end = rest.indexOf("\n\n")) {
@@ -38,14 +52,15 @@ async function* events(body) {
 // The parts of a reply: {progress}, {text}, {reasoning}, {reason}, {usage}. Throws when the server refuses, when it
 // fails on the way, and when `signal` is aborted.
 export async function* reply(request, signal) {
-  const response = await fetch("/v1/chat/completions", {
+  const asked = fetch("/v1/chat/completions", {
     method: "POST",
     headers: { "Content-Type": "application/json", ...headers() },
     body: JSON.stringify({ ...request, stream: true, stream_options: { include_usage: true }, return_progress: true }),
     signal,
   });
+  const response = await connected(asked, signal, GONE);
   if (!response.ok) throw await refusal(response);
-  for await (const event of events(response.body)) {
+  for await (const event of events(response.body, signal)) {
     if (event === "[DONE]") return;
     const part = JSON.parse(event);
     if (part.error) throw new Error(part.error.message);
@@ -56,11 +71,11 @@ export async function* reply(request, signal) {
     if (choice?.delta?.content) yield { text: choice.delta.content };
     if (choice?.finish_reason) yield { reason: choice.finish_reason };
   }
-  throw new Error("the connection ended before the reply did");
+  throw new Error(CUT);
 }
 
 export async function status(signal) {
-  const response = await fetch("/status", { headers: headers(), signal });
+  const response = await connected(fetch("/status", { headers: headers(), signal }), signal, GONE);
   if (!response.ok) throw await refusal(response);
-  return response.json();
+  return connected(response.json(), signal, GONE);
 }

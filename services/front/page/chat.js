@@ -7,6 +7,7 @@ import { loadConversation, saveConversation } from "./store.js";
 
 const NAMES = { user: "You", assistant: "Model" };
 const DRAW_EVERY_MS = 60;
+const CUT_OFF = "cut off";
 const REASONS = { length: "cut at the most tokens", content_filter: "filtered" };
 
 const LEAST_TO_READ = 128; // tokens; fewer are read before anybody has seen the line
@@ -66,7 +67,7 @@ class MessageView {
   }
 
   draw() {
-    this.note.textContent = this.message.note;
+    this.note.textContent = this.busy ? "" : this.message.note;
     if (this.message.role === "user") {
       this.body.textContent = this.message.content;
       return;
@@ -84,16 +85,18 @@ class MessageView {
   }
 
   setBusy(busy) {
+    this.busy = busy;
     if (!busy) this.showReading(null);
     this.node.classList.toggle("busy", busy);
     this.node.setAttribute("aria-busy", String(busy));
+    this.draw();
   }
 }
 
 export class Chat {
   constructor(settings) {
     this.settings = settings;
-    this.messages = loadConversation();
+    this.kept = true;
     this.running = null; // the AbortController of the reply that is being written
     this.log = byId("log");
     this.scroller = byId("scroller");
@@ -114,9 +117,18 @@ export class Chat {
       if (event.key === "Escape" && !byId("settings").open) this.stop();
     });
     window.addEventListener("pagehide", () => {
-      if (this.running) this.#keep();
+      if (this.running === null || this.messages.length === 0) return;
+      this.messages.at(-1).note = "stopped";
+      this.#keep();
+      this.stop(); // or it would seem to have failed
     });
-    this.#drawAll();
+    window.addEventListener("pageshow", (event) => {
+      if (event.persisted) this.#goOn(); // the tab may have gone on without it
+    });
+    document.addEventListener("visibilitychange", () => {
+      if (document.hidden && this.running !== null) this.#keep(); // a phone ends what is hidden without a word
+    });
+    this.#goOn();
   }
 
   send() {
@@ -124,6 +136,7 @@ export class Chat {
     if (text === "" || this.running) return;
     this.prompt.value = "";
     this.#grow();
+    this.prompt.focus(); // the button goes
     this.#add({ role: "user", content: text, reasoning: "", note: "" });
     this.#answer();
   }
@@ -153,17 +166,32 @@ export class Chat {
 
   // The last thing said goes back into the field.
   edit() {
-    if (this.running || this.messages.at(-1)?.role !== "user") return;
-    this.prompt.value = this.messages.pop().content;
+    if (this.running) return;
+    const last = this.messages.findLastIndex((message) => message.role === "user");
+    if (last < 0) return;
+    // What was begun of a reply goes with it; what stands in the field does not.
+    this.prompt.value = [this.messages[last].content, this.prompt.value].filter((text) => text.trim() !== "").join("\n\n");
+    this.messages.length = last;
     this.#grow();
     this.#keep();
     this.#drawAll();
     this.prompt.focus();
   }
 
+  // With what was kept.
+  #goOn() {
+    this.messages = loadConversation();
+    this.#drawAll();
+  }
+
   #request() {
     const system = this.settings.system.trim();
-    const turns = this.messages.map(({ role, content }) => ({ role, content }));
+    const turns = [];
+    for (const { role, content } of this.messages) {
+      // Many templates refuse a turn behind another of the same role, as behind one that got no answer.
+      if (turns.at(-1)?.role === role) turns.at(-1).content += `\n\n${content}`;
+      else turns.push({ role, content });
+    }
     return {
       messages: system === "" ? turns : [{ role: "system", content: system }, ...turns],
       ...this.settings.request(),
@@ -172,7 +200,7 @@ export class Chat {
 
   async #answer() {
     const request = this.#request();
-    const message = { role: "assistant", content: "", reasoning: "", note: "" };
+    const message = { role: "assistant", content: "", reasoning: "", note: CUT_OFF }; // until it has ended
     const view = this.#add(message);
     const controller = new AbortController();
     this.#begin(controller, view);
@@ -187,7 +215,7 @@ export class Chat {
     clearInterval(draws);
     if (message.content === "" && message.reasoning === "") this.#drop(message, view);
     this.#end(controller, view);
-    if (error !== null) this.#fail(error);
+    if (error !== null) this.#fail(error.message);
     else announce(`${NAMES.assistant}: ${message.content} ${message.note}`);
   }
 
@@ -212,7 +240,7 @@ export class Chat {
       reason = part.reason ?? reason;
     }
     const said = [];
-    if (usage) said.push(`${usage.completion_tokens} tokens`);
+    if (usage) said.push(`${usage.completion_tokens} ${usage.completion_tokens === 1 ? "token" : "tokens"}`);
     if (usage?.completion_tokens > 1 && last > first) {
       said.push(`${((1000 * (usage.completion_tokens - 1)) / (last - first)).toFixed(1)} tokens/s`);
     }
@@ -235,7 +263,6 @@ export class Chat {
 
   #end(controller, view) {
     view.setBusy(false);
-    view.draw();
     // Another conversation may have begun meanwhile.
     if (this.running !== controller) return;
     const wasOnStop = document.activeElement === byId("stop");
@@ -248,18 +275,28 @@ export class Chat {
     this.#follow(false);
   }
 
-  #fail(error) {
+  #fail(text) {
     this.#clearExtras();
-    const retry = element("button", { type: "button", text: "Try again", onclick: () => this.retry() });
-    const edit = element("button", { type: "button", text: "Edit the message", onclick: () => this.edit() });
-    this.log.after(element("div", { class: "failure", role: "alert" }, element("p", { text: error.message }), retry, edit));
+    this.log.after(element("div", { class: "failure", role: "alert" }, element("p", { text }), ...this.#remedies()));
     this.#follow(true);
   }
 
+  #remedies() {
+    return [
+      element("button", { type: "button", text: "Try again", onclick: () => this.retry() }),
+      element("button", { type: "button", text: "Edit the message", onclick: () => this.edit() }),
+    ];
+  }
+
   #offerRetry() {
-    if (this.messages.at(-1)?.role !== "assistant") return;
-    const again = element("button", { type: "button", text: "Reply again", onclick: () => this.retry() });
-    this.log.after(element("p", { class: "again" }, again));
+    const role = this.messages.at(-1)?.role;
+    const offered = {
+      user: () => [element("p", { class: "note", text: "This message has no answer yet." }), ...this.#remedies()],
+      assistant: () => [element("button", { type: "button", text: "Reply again", onclick: () => this.retry() })],
+    };
+    if (role === undefined) return;
+    const lost = this.kept ? [] : [element("p", { class: "note", text: "This browser does not keep the conversation." })];
+    this.log.after(element("div", { class: "again" }, ...offered[role](), ...lost));
   }
 
   #clearExtras() {
@@ -312,7 +349,6 @@ export class Chat {
   }
 
   #keep() {
-    if (saveConversation(this.messages)) return;
-    announce("This browser has no room to keep the conversation.");
+    this.kept = saveConversation(this.messages);
   }
 }

@@ -26,7 +26,6 @@ export class Settings {
   // onSaved: called after each change.
   constructor(onSaved) {
     this.onSaved = onSaved;
-    this.values = loadSettings();
     this.dialog = byId("settings");
     this.dialog.querySelector(".fields").append(...FIELDS.map((field) => this.#field(field)));
     byId("open-settings").addEventListener("click", () => this.open());
@@ -35,7 +34,8 @@ export class Settings {
       event.preventDefault();
       this.#save();
     });
-    this.#applyTheme();
+    window.addEventListener("storage", () => this.#load()); // another tab saved its own
+    this.#load();
   }
 
   open() {
@@ -79,6 +79,11 @@ export class Settings {
     if (why !== "") input.setAttribute("aria-invalid", "true");
     note.textContent = why || field.hint;
     note.classList.toggle("error", why !== "");
+  }
+
+  #load() {
+    this.values = loadSettings();
+    this.#applyTheme();
   }
 
   #save() {

@@ -4,9 +4,13 @@ const CONVERSATION = "ete.conversation";
 const SETTINGS = "ete.settings";
 const TOKEN = "ete.token";
 
+const unkept = new Map(); // what this browser has no room for, or was told not to keep: until the page is left
+
+// Storages by name: where they are forbidden, looking at one throws.
 function read(storage, key) {
+  if (unkept.has(key)) return unkept.get(key);
   try {
-    return JSON.parse(storage.getItem(key));
+    return JSON.parse(window[storage].getItem(key));
   } catch {
     return null;
   }
@@ -15,21 +19,25 @@ function read(storage, key) {
 // False: there is no room, or this browser keeps nothing.
 function write(storage, key, value) {
   try {
-    storage.setItem(key, JSON.stringify(value));
+    window[storage].setItem(key, JSON.stringify(value));
+    unkept.delete(key);
     return true;
   } catch {
+    unkept.set(key, value);
     return false;
   }
 }
 
 const isText = (value) => typeof value === "string";
 
-// The messages of the conversation that was kept; what is no message is left out.
+// The messages of the conversation that was kept; what is no message is left out, and so is a reply that had not begun.
+// Each tab goes on with its own, a new one with what any tab said last.
 export function loadConversation() {
-  const kept = read(localStorage, CONVERSATION);
+  const kept = read("sessionStorage", CONVERSATION) ?? read("localStorage", CONVERSATION);
   if (!Array.isArray(kept?.messages)) return [];
   return kept.messages
     .filter((one) => (one?.role === "user" || one?.role === "assistant") && isText(one.content))
+    .filter((one) => one.content !== "" || one.reasoning)
     .map((one) => ({
       role: one.role,
       content: one.content,
@@ -38,14 +46,17 @@ export function loadConversation() {
     }));
 }
 
-export const saveConversation = (messages) => write(localStorage, CONVERSATION, { version: 1, messages });
+export function saveConversation(messages) {
+  const everywhere = write("localStorage", CONVERSATION, { version: 1, messages });
+  return write("sessionStorage", CONVERSATION, { version: 1, messages }) && everywhere;
+}
 
 export function loadSettings() {
-  const kept = read(localStorage, SETTINGS) ?? {};
+  const kept = read("localStorage", SETTINGS) ?? {};
   return Object.fromEntries(Object.entries(kept).filter(([, value]) => isText(value)));
 }
 
-export const saveSettings = (settings) => write(localStorage, SETTINGS, settings);
+export const saveSettings = (settings) => write("localStorage", SETTINGS, settings);
 
-export const loadToken = () => read(sessionStorage, TOKEN) ?? "";
-export const saveToken = (token) => write(sessionStorage, TOKEN, token);
+export const loadToken = () => read("sessionStorage", TOKEN) ?? "";
+export const saveToken = (token) => write("sessionStorage", TOKEN, token);

@@ -14,6 +14,20 @@ from ete.v1 import generation_pb2, generation_pb2_grpc
 
 # Told of each new attempt: the error that the last one ended with, its number from 1 on, the seconds until the next.
 OnRetry = Callable[[errors.EteError, int, float], None]
+# Told how much of the prompt is processed, before the first piece.
+OnProgress = Callable[[generation_pb2.PromptProgress], None]
+
+
+def asked(
+    request: generation_pb2.GenerateRequest, on_progress: Optional[OnProgress]
+) -> generation_pb2.GenerateRequest:
+    """The request; a copy that asks for progress when somebody is to be told."""
+    if on_progress is None:
+        return request
+    asking = generation_pb2.GenerateRequest()
+    asking.CopyFrom(request)
+    asking.prompt_progress = True
+    return asking
 
 
 class Client:
@@ -41,13 +55,21 @@ class Client:
             self._channel = grpc.secure_channel(target, options.credentials(tls), arguments)
         self._stub = generation_pb2_grpc.GenerationStub(self._channel)
 
-    def generate(self, request: generation_pb2.GenerateRequest, *, timeout: Optional[float] = None) -> Stream:
-        """Starts a generation. `timeout`: seconds until DeadlineExceeded, all attempts together."""
+    def generate(
+        self,
+        request: generation_pb2.GenerateRequest,
+        *,
+        timeout: Optional[float] = None,
+        on_progress: Optional[OnProgress] = None,
+    ) -> Stream:
+        """Starts a generation. `timeout`: seconds until DeadlineExceeded, all attempts together. `on_progress` is called
+        by whoever waits for the first piece."""
+        request = asked(request, on_progress)
 
         def call(remaining: Optional[float]) -> Any:
             return self._stub.Generate(request, timeout=remaining, metadata=self._metadata)
 
-        return Stream(call, self._retry, self._on_retry, timeout)
+        return Stream(call, self._retry, self._on_retry, timeout, on_progress)
 
     def close(self) -> None:
         self._channel.close()
@@ -71,12 +93,14 @@ class Stream:
         retry: options.Retry,
         on_retry: Optional[OnRetry],
         timeout: Optional[float],
+        on_progress: Optional[OnProgress],
     ) -> None:
         self.prompt: Optional[generation_pb2.PromptInfo] = None
         self.finish: Optional[generation_pb2.Finish] = None
         self._start = call
         self._retry = retry
         self._on_retry = on_retry
+        self._on_progress = on_progress
         self._deadline = None if timeout is None else time.monotonic() + timeout
         self._attempt = 1
         self._handed_out = False
@@ -102,6 +126,8 @@ class Stream:
                         self.prompt = reply.prompt
                     elif kind == "finish":
                         self.finish = reply.finish
+                    elif kind == "progress" and self._on_progress is not None:
+                        self._on_progress(reply.progress)
                     elif kind == "piece":
                         self._handed_out = True
                         return piece.from_message(reply.piece)

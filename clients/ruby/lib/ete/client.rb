@@ -33,11 +33,13 @@ module Ete
     end
 
     # Starts a generation of a V1::GenerateRequest. timeout: seconds until DEADLINE_EXCEEDED, all attempts together.
-    def generate(request, timeout: nil)
+    # on_progress: called with a V1::PromptProgress until the first piece comes.
+    def generate(request, timeout: nil, on_progress: nil)
+      request = request.dup.tap { |asking| asking.prompt_progress = true } if on_progress
       start = lambda do |deadline|
         @stub.generate(request, metadata: @metadata, deadline: deadline, return_op: true)
       end
-      Stream.new(start, @retry_policy, @on_retry, timeout)
+      Stream.new(start, @retry_policy, @on_retry, timeout, on_progress)
     end
 
     def close

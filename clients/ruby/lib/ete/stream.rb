@@ -14,10 +14,11 @@ module Ete
     # What the server made of the prompt, from the first piece on, and why the generation ended, after the last.
     attr_reader :prompt, :finish
 
-    def initialize(start, retry_policy, on_retry, timeout)
+    def initialize(start, retry_policy, on_retry, timeout, on_progress)
       @start = start
       @retry_policy = retry_policy
       @on_retry = on_retry
+      @on_progress = on_progress
       @deadline = Time.now + timeout if timeout
       @mutex = Mutex.new
       @woken = ConditionVariable.new
@@ -62,6 +63,7 @@ module Ete
         case reply.reply
         when :prompt then @prompt = reply.prompt
         when :finish then @finish = reply.finish
+        when :progress then @on_progress&.call(reply.progress)
         when :piece
           @handed_out = true
           yield piece_of(reply.piece)

@@ -2,6 +2,7 @@ package ete.client;
 
 import ete.v1.GenerateRequest;
 import ete.v1.GenerationGrpc;
+import ete.v1.PromptProgress;
 import io.grpc.ClientInterceptors;
 import io.grpc.ManagedChannel;
 import io.grpc.Metadata;
@@ -11,6 +12,7 @@ import io.grpc.stub.MetadataUtils;
 import io.netty.handler.ssl.SslContextBuilder;
 import java.io.ByteArrayInputStream;
 import java.time.Duration;
+import java.util.function.Consumer;
 import javax.net.ssl.SSLException;
 
 /** One connection to an {@code ete serve}, for any number of threads. */
@@ -50,7 +52,16 @@ public final class Client implements AutoCloseable {
    * @param timeout until DEADLINE_EXCEEDED, all attempts together; null: none
    */
   public Stream generate(GenerateRequest request, Duration timeout) {
-    return new Stream(this, request, timeout);
+    return new Stream(this, request, timeout, progress -> {});
+  }
+
+  /**
+   * The same.
+   *
+   * @param onProgress told how much of the prompt is processed, by whoever waits for the first piece
+   */
+  public Stream generate(GenerateRequest request, Duration timeout, Consumer<PromptProgress> onProgress) {
+    return new Stream(this, request.toBuilder().setPromptProgress(true).build(), timeout, onProgress);
   }
 
   /** Ends what still runs. */

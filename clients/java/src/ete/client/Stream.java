@@ -6,6 +6,7 @@ import ete.v1.GenerateRequest;
 import ete.v1.GenerationGrpc;
 import ete.v1.Piece;
 import ete.v1.PromptInfo;
+import ete.v1.PromptProgress;
 import io.grpc.Context;
 import io.grpc.Deadline;
 import io.grpc.Status;
@@ -14,12 +15,14 @@ import java.time.Duration;
 import java.util.Iterator;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
+import java.util.function.Consumer;
 
 /** The pieces of one generation, for one thread; cancel() may be called by any. */
 public final class Stream implements AutoCloseable {
   private final Client client;
   private final GenerateRequest request;
   private final Deadline deadline;
+  private final Consumer<PromptProgress> onProgress;
   // What a call is made in can cancel it.
   private final Context.CancellableContext context = Context.current().withCancellation();
   private final CountDownLatch cancelled = new CountDownLatch(1);
@@ -29,9 +32,10 @@ public final class Stream implements AutoCloseable {
   private int attempt;
   private boolean handedOut;
 
-  Stream(Client client, GenerateRequest request, Duration timeout) {
+  Stream(Client client, GenerateRequest request, Duration timeout, Consumer<PromptProgress> onProgress) {
     this.client = client;
     this.request = request;
+    this.onProgress = onProgress;
     this.deadline = timeout == null ? null : Deadline.after(timeout.toNanos(), TimeUnit.NANOSECONDS);
   }
 
@@ -52,6 +56,7 @@ public final class Stream implements AutoCloseable {
           switch (reply.getReplyCase()) {
             case PROMPT -> prompt = reply.getPrompt();
             case FINISH -> finish = reply.getFinish();
+            case PROGRESS -> onProgress.accept(reply.getProgress());
             case PIECE -> {
               handedOut = true;
               return reply.getPiece();
