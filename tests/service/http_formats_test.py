@@ -139,6 +139,8 @@ class Tools(HttpTest):
         odd = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "minProperties": 2}}}]
         error = self.refused(self.PATH, 400, "tools", **CHAT, tools=odd, tool_choice="required")
         self.assertIn("minProperties", error["message"])
+        error = self.refused(self.PATH, 400, "tools[1].function.name", **CHAT, tools=[self.TOOLS[0]] * 2)
+        self.assertIn("a name that no tool before it has", error["message"])
         # Offered only, any schema will do.
         self.post(self.PATH, **CHAT, tools=odd)
 
@@ -332,6 +334,7 @@ class Responses(HttpTest):
             ("background", {"input": "x", "background": True}),
             ("tools[0].name", {"input": "x", "tools": [{"type": "function", "name": "a b"}]}),
             ("tools[0].type", {"input": "x", "tools": [{"type": "web_search"}]}),
+            ("tools[1].name", {"input": "x", "tools": [{"type": "function", "name": "f"}] * 2}),
             ("text.format.type", {"input": "x", "text": {"format": {"type": "xml"}}}),
             ("text.format.schema", {"input": "x", "text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": "odd"}}}}),
             ("max_output_tokens", {"input": "x", "max_output_tokens": -1}),
