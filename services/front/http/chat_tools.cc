@@ -136,6 +136,7 @@ ChatTools read_tools(JsonFields& fields) {
 }
 
 void force_call(const RequestJson& tools, ToolCallStyle style, v1::Grammar& grammar) {
+  // Of the xml style too: that one is read as well, and a schema holds for all of it.
   const bool bare = style == ToolCallStyle::bare;
   const char* arguments = bare ? "parameters" : "arguments";
   RequestJson calls = RequestJson::array();
