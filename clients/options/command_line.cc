@@ -30,6 +30,17 @@ std::string unknown_text(const CLI::App& app) {
   return "\"" + *flag + "\" is no option of " + command + "; " + command + " --help lists them";
 }
 
+// CLI11 would take the next argument for the value.
+void refuse_empty_values(int argc, const char* const* argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    if (argument == "--") return;
+    if (!argument.starts_with("--") || argument.find('=') != argument.size() - 1) continue;
+    const std::string flag(argument.substr(0, argument.size() - 1));
+    throw CLI::ValidationError(flag, "nothing stands right behind \"" + flag + "=\"; expected a value there");
+  }
+}
+
 }  // namespace
 
 std::optional<uint64_t> parse_size(std::string_view text) {
@@ -94,6 +105,7 @@ std::string error_line(const std::string& name, const std::string& message) {
 
 std::optional<int> parse_command_line(CLI::App& app, int argc, const char* const* argv) {
   try {
+    refuse_empty_values(argc, argv);
     app.parse(argc, argv);
     return std::nullopt;
   } catch (const CLI::Success& success) {

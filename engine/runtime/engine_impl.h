@@ -148,7 +148,7 @@ class EngineImpl final : public Engine, private PassHooks {
   void reuse_prefix(EngineSession& session);
   bool deliver_known();
   void give_known_row(EngineSession& session);
-  void cache_prefix(EngineSession& session);
+  void cache_prefix(EngineSession& session, bool with_row = false);
   void cache_after_pass(EngineSession& session, bool had_prompt_rows);
   void cache_at_end(EngineSession& session);
 

@@ -84,10 +84,11 @@ void EngineImpl::give_known_row(EngineSession& session) {
   if (const auto error = row_error(session, session.wanted_from, session.end())) throw Error(*error);
 }
 
-void EngineImpl::cache_prefix(EngineSession& session) {
+void EngineImpl::cache_prefix(EngineSession& session, bool with_row) {
   const int64_t length = states_->empty() ? session.committed() : session.state.committed();
   const auto ids = std::span<const int32_t>(session.ids).first(static_cast<size_t>(length));
-  prefixes_->insert(session.cache_salt, ids, session.kv, session.state);
+  const PrefixCache::Row row = with_row ? row_after(session, ids) : nullptr;
+  prefixes_->insert(session.cache_salt, ids, session.kv, session.state, row, PrefixCache::RowBeside::own);
   session.cached = length;
 }
 
@@ -96,7 +97,10 @@ void EngineImpl::cache_after_pass(EngineSession& session, bool had_prompt_rows) 
   if (!prefixes_ || session.skips_prefix_cache) return;
   const int64_t length = states_->empty() ? session.committed() : session.state.committed();
   const bool is_prompt_end = had_prompt_rows && !session.busy;
-  if (is_prompt_end || length / kKvTile > session.cached / kKvTile) cache_prefix(session);
+  // The same prompt again needs the row after it. Recurrent state cannot go back by the one position that
+  // would be computed for it, and a row is little beside a state.
+  const bool with_row = is_prompt_end && !states_->empty() && session.decode_count == 0;
+  if (is_prompt_end || length / kKvTile > session.cached / kKvTile) cache_prefix(session, with_row);
 }
 
 // What a pass that was broken off wrote lies past the session's length, but its recurrent state means nothing

@@ -88,22 +88,26 @@ PrefixCache::Block* PrefixCache::root_of(const std::string& salt) {
 }
 
 void PrefixCache::insert(const std::string& salt, std::span<const int32_t> ids, const SessionKv& kv,
-                         const RecurrentState& state, const Row& row) {
+                         const RecurrentState& state, const Row& row, RowBeside beside) {
   if (ids.empty()) return;
   const Insertion insertion{.since = clock_ + 1, .root = root_of(salt)};
   Block* at = insertion.root;
   int64_t done = 0;
+  bool is_own = true;
   while (done < std::ssize(ids)) {
     const auto part = ids_of_page(ids, done);
     Block* child = child_for(*at, part, kv_.share(kv, done / kKvTile, std::ssize(part)), insertion);
     if (child == nullptr) break;
+    is_own = is_own && child->page.front().data() == kv.page(done / kKvTile);
     at = child;
     done += std::ssize(part);
   }
   if (done == std::ssize(ids)) {
     const int64_t positions = done - (done - 1) / kKvTile * kKvTile;
-    if (!states_.empty() && state.committed() == done) keep_state(*at, positions, state, insertion);
-    if (row) keep_row(*at, positions, row, insertion);
+    if (!states_.empty() && state.committed() == done) {
+      is_own = keep_state(*at, positions, state, insertion) && is_own;
+    }
+    if (row && (is_own || beside == RowBeside::anything)) keep_row(*at, positions, row, insertion);
   }
   touch_path(at);
   drop_if_empty(insertion.root);
@@ -131,11 +135,13 @@ PrefixCache::Block* PrefixCache::child_for(Block& parent, std::span<const int32_
   return parent.children.emplace_back(std::move(block)).get();
 }
 
-void PrefixCache::keep_state(Block& block, int64_t positions, const RecurrentState& state,
+// Whether it is this state that is kept there now.
+bool PrefixCache::keep_state(Block& block, int64_t positions, const RecurrentState& state,
                              const Insertion& insertion) {
-  if (block.states.contains(positions) || !make_room(states_.session_bytes(), insertion)) return;
+  if (block.states.contains(positions) || !make_room(states_.session_bytes(), insertion)) return false;
   block.states.emplace(positions, states_.fork(state, state.committed()));
   bytes_ += states_.session_bytes();
+  return true;
 }
 
 void PrefixCache::keep_row(Block& block, int64_t positions, const Row& row, const Insertion& insertion) {

@@ -40,11 +40,15 @@ class PrefixCache {
   // can be used up to any position, recurrent state only after those where it was kept.
   Prefix find(const std::string& salt, std::span<const int32_t> ids, int64_t most);
 
+  // Pages and a state that are known already may be another's, who computed the same ids in another way, to
+  // other bits than those that gave the row.
+  enum class RowBeside { anything, own };
+
   // Keeps positions [0, ids.size()) of a session that computed them, its state when that is after exactly
   // these, and the row after them: pages that are known already stay, a block that the ids go on from grows.
   // Keeps fewer, or nothing, when the limit has no room even with everything else gone.
   void insert(const std::string& salt, std::span<const int32_t> ids, const SessionKv& kv,
-              const RecurrentState& state, const Row& row = nullptr);
+              const RecurrentState& state, const Row& row = nullptr, RowBeside beside = RowBeside::anything);
 
   // Gives up the block that was used longest ago; false when there is none.
   bool evict_one();
@@ -86,7 +90,7 @@ class PrefixCache {
   Block* root_of(const std::string& salt);
   Block* child_for(Block& parent, std::span<const int32_t> ids, const KvPage& page,
                    const Insertion& insertion);
-  void keep_state(Block& block, int64_t positions, const RecurrentState& state, const Insertion& insertion);
+  bool keep_state(Block& block, int64_t positions, const RecurrentState& state, const Insertion& insertion);
   void keep_row(Block& block, int64_t positions, const Row& row, const Insertion& insertion);
   bool make_room(uint64_t more, const Insertion& insertion);
   void evict_oldest(const Block* kept_root);

@@ -11,6 +11,7 @@ namespace ete::front {
 // What a caller can do about an error. The front's service tables map each to a gRPC code or an HTTP status.
 enum class FrontErrorCode {
   invalid_argument,  // the request is wrong; the message names the field and what would be accepted
+  unknown_model,     // likewise: nobody serves the model that it names
   unsupported,       // well formed, but outside what this build can do; the message names what and its value
   corrupt,           // bytes of a file contradict each other or their declared sizes
   not_found,         // something that the message names is not there

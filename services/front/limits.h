@@ -23,4 +23,11 @@ constexpr size_t kMostDetokenizedBytes = size_t{4} << 20;  // what gRPC's client
 // again the call.
 constexpr std::chrono::seconds kMostUnread{30};
 
+// Of a generation's numbers.
+constexpr int32_t kMostLogprobs = 1024;
+constexpr int32_t kMostDryRange = 65'536;
+constexpr int32_t kBestPriority = -10;
+constexpr int32_t kLastPriority = 10;
+constexpr int32_t kMostDrafts = 63;
+
 }  // namespace ete::front

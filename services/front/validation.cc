@@ -17,15 +17,10 @@ namespace {
 constexpr size_t kMostNameBytes = 128;
 constexpr int kMostStops = 64;
 constexpr size_t kMostStopBytes = 1024;
-constexpr int32_t kMostLogprobs = 1024;
 constexpr int kMostAllowedIds = 65'536;
-constexpr int32_t kMostDryRange = 65'536;
 constexpr int kMostBreakers = 64;
 constexpr size_t kMostBreakerBytes = 64;
 constexpr float kMostPenalty = 2.0f;
-constexpr int32_t kBestPriority = -10;
-constexpr int32_t kLastPriority = 10;
-constexpr int32_t kMostDrafts = 63;
 
 [[noreturn]] void refuse(const std::string& field, const std::string& value, const std::string& accepted) {
   throw FrontError(FrontErrorCode::invalid_argument,
@@ -159,7 +154,7 @@ void read_dry(const v1::Sampling& s, const ServedModel& model, DryParams& dry) {
   if (s.has_dry_range()) dry.range = s.dry_range();
   if (dry.range < 1 || dry.range > kMostDryRange) {
     refuse("sampling.dry_range", std::to_string(dry.range),
-           "a number in [1, " + std::to_string(kMostDryRange) + "]");
+           "an integer in [1, " + std::to_string(kMostDryRange) + "]");
   }
   if (s.dry_sequence_breakers_size() > kMostBreakers) {
     refuse("sampling.dry_sequence_breakers", std::to_string(s.dry_sequence_breakers_size()) + " texts",
@@ -302,7 +297,10 @@ GenerationRequest validate(const v1::GenerateRequest& request, const ServedModel
   GenerationRequest out;
   out.request_id = request_name(request);
   if (request.has_model() && request.model() != model.name) {
-    refuse("model", quoted(request.model()), quoted(model.name) + ", which is served");
+    throw FrontError(FrontErrorCode::unknown_model,
+                     "model: " + quoted(request.model()) + " is not accepted; expected " +
+                         quoted(model.name) + ", which is served",
+                     "model");
   }
   out.sampling = sampling_of(request.sampling(), model);
   read_stopping(request.stopping(), model.vocab_size, out);
@@ -311,7 +309,7 @@ GenerationRequest validate(const v1::GenerateRequest& request, const ServedModel
     const int32_t most = std::min(kMostLogprobs, model.vocab_size);
     if (request.logprobs().top() < 0 || request.logprobs().top() > most) {
       refuse("logprobs.top", std::to_string(request.logprobs().top()),
-             "a number in [0, " + std::to_string(most) + "]");
+             "an integer in [0, " + std::to_string(most) + "]");
     }
     out.logprobs = request.logprobs().top();
     out.prompt_logprobs = request.logprobs().prompt();
@@ -324,14 +322,14 @@ GenerationRequest validate(const v1::GenerateRequest& request, const ServedModel
   out.skip_prefix_cache = request.skip_prefix_cache();
   if (request.priority() < kBestPriority || request.priority() > kLastPriority) {
     refuse("priority", std::to_string(request.priority()),
-           "a number in [" + std::to_string(kBestPriority) + ", " + std::to_string(kLastPriority) + "]");
+           "an integer in [" + std::to_string(kBestPriority) + ", " + std::to_string(kLastPriority) + "]");
   }
   out.priority = request.priority();
   if (request.has_draft_tokens()) {
     out.draft_tokens = request.draft_tokens();
     if (*out.draft_tokens < 0 || *out.draft_tokens > kMostDrafts) {
       refuse("draft_tokens", std::to_string(*out.draft_tokens),
-             "a number in [0, " + std::to_string(kMostDrafts) + "]");
+             "an integer in [0, " + std::to_string(kMostDrafts) + "]");
     }
   }
   out.prompt_progress = request.prompt_progress();

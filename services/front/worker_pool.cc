@@ -125,7 +125,7 @@ std::shared_ptr<const ServedModel> WorkerPool::model(const std::string& name) co
   const std::vector<std::string> names = names_of(states);
   const bool known = std::find(names.begin(), names.end(), name) != names.end();
   if (name.empty() ? names.size() > 1 : !names.empty() && !known) {
-    throw FrontError(FrontErrorCode::invalid_argument,
+    throw FrontError(FrontErrorCode::unknown_model,
                      "model: " + (name.empty() ? "nothing" : "\"" + service::safe_text(name, 64) + "\"") +
                          " is not accepted; expected " + listed(names) +
                          (names.size() > 1 ? ", which are served" : ", which is served"),

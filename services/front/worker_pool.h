@@ -41,7 +41,7 @@ class WorkerPool {
   WorkerPool& operator=(const WorkerPool&) = delete;
 
   // The model of that name; empty: the one that there is. FrontError: unavailable (no worker serves it now),
-  // invalid_argument (no such name, or it takes one to tell), others (a worker is there, but its model cannot
+  // unknown_model (no such name, or it takes one to tell), others (a worker is there, but its model cannot
   // be served). Never null.
   std::shared_ptr<const ServedModel> model(const std::string& name = "") const;
   // One of each name, in the order of the workers. FrontError as model(), when there is none.

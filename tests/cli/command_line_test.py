@@ -116,9 +116,7 @@ class Usage(CommandLineTest):
         for bad in ["", ",", "1,", "1,,2", "1 2", "x", "1,-2", "2147483648", "0x1", "1.0"]:
             cases.append((["logits", "--model", LLAMA, "--out", "x", "--tokens=" + bad], "--tokens"))
         for bad in ["0", "-1", "x", "99999999999"]:
-            cases.append(
-                (["logits", "--model", LLAMA, "--out", "x", "--tokens", "1", "--greedy=" + bad], "--greedy")
-            )
+            cases.append((["logits", "--model", LLAMA, "--out", "x", "--tokens", "1", "--greedy=" + bad], "--greedy"))
         if SERVICE:
             cases += self.service_cases()
         for arguments, mention in cases:
@@ -164,6 +162,8 @@ class Usage(CommandLineTest):
         for flag, values in bad_values.items():
             cases += [([*run, "text", flag + "=" + value], flag) for value in values]
         cases.append(([*run, "text", *["--stop=a"] * 65], "--stop"))
+        cases += [([*run, flag, "text"], f'nothing stands right behind "{flag}"') for flag in ("--stop=", "--model=")]
+        cases.append(([*run, "--stop", "", "text"], '--stop: "" is not accepted: 1 to 1024 bytes'))
         return cases
 
 

@@ -320,7 +320,8 @@ class Terminal(ChatTest):
         self.type("/quit\r")
         self.assertEqual(self.wait(), 0)
 
-    def test_a_server_that_is_gone_and_comes_back(self):
+    def lose_the_server(self):
+        """In the middle of the reply to hello."""
         servers = Servers(FRONT, TOY_WORKER, step_ms=20)
         self.addCleanup(servers.close)
         self.start("--address", f"unix:{servers.directory.name}/front", "--temperature", "1", "--seed", "7")
@@ -328,7 +329,23 @@ class Terminal(ChatTest):
         self.read_until("hello\n")
         time.sleep(0.5)
         servers.kill_front()
-        self.assertIn("UNAVAILABLE", self.read_prompt())
+        self.assertRegex(self.read_prompt(), r"UNAVAILABLE.*; what you said is kept: /retry sends it again")
+        return servers
+
+    def test_a_turn_that_was_lost_is_sent_again(self):
+        servers = self.lose_the_server()
+        servers.start_front()
+        time.sleep(1)
+        self.type("/set max-tokens 3\r")
+        self.read_prompt()
+        self.type("/retry\r")
+        self.assertIn("[3 tokens", self.read_prompt())
+        self.type("more\r")
+        self.assertIn("[3 tokens", self.read_prompt())
+        self.assertEqual(self.said(), ["hello", "more"])
+
+    def test_a_server_that_is_gone_and_comes_back(self):
+        servers = self.lose_the_server()
         # Long enough for pauses between attempts that grow without end to have grown.
         end = time.monotonic() + 5
         while time.monotonic() < end:
@@ -341,7 +358,8 @@ class Terminal(ChatTest):
         self.read_prompt()
         self.type("here\r")
         self.assertIn("[3 tokens", self.read_prompt())
-        self.assertEqual(self.said(), ["here"])
+        # As one turn: templates want an answer between two.
+        self.assertEqual(self.said(), ["hello\nhello?\nhere"])
 
     def test_text_cannot_command_the_terminal(self):
         (self.tmp / "kept").write_text(json.dumps({"messages": [turn("user", "a\x1b]0;title\x07b\x9bc\td")]}))

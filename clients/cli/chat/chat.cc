@@ -190,7 +190,7 @@ class Chat {
   }
 
   void say(const std::string& text) {
-    conversation_.add("user", text);
+    conversation_.say(text);
     answer();
   }
 
@@ -198,7 +198,12 @@ class Chat {
     Reply reply;
     try {
       reply = replies_.ask(conversation_, settings_);
-    } catch (const Error&) {
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::unavailable && interactive_) {
+        throw Error(error.code(), std::string(error.what()) +
+                                      "; what you said is kept: /retry sends it again, and a message goes on "
+                                      "from it");
+      }
       // What has no answer was not said.
       conversation_.drop_last("user");
       throw;
@@ -297,7 +302,7 @@ const std::array<Chat::Command, 9> Chat::kCommands = {{
     {"new", "", "a new conversation; the system prompt stays", &Chat::start_anew},
     {"system", "[TEXT]", "what the model is told first; none: nothing; without TEXT: shows it",
      &Chat::change_system},
-    {"retry", "", "the last reply once more", &Chat::retry},
+    {"retry", "", "the last reply once more, or one to what got none", &Chat::retry},
     {"show", "", "what was said", &Chat::show},
     {"save", "FILE", "the conversation, as JSON", &Chat::save},
     {"load", "FILE", "goes on with one that was saved", &Chat::load},

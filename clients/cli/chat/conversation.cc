@@ -35,6 +35,12 @@ void Conversation::add(const std::string& role, const std::string& content) {
   turn.set_content(content);
 }
 
+void Conversation::say(const std::string& text) {
+  if (turns_.empty() || turns_.back().role() != "user") return add("user", text);
+  std::string& said = *turns_.back().mutable_content();
+  if (said != text && !said.ends_with("\n" + text)) said += "\n" + text;
+}
+
 void Conversation::drop_last(const std::string& role) {
   if (!turns_.empty() && turns_.back().role() == role) turns_.pop_back();
 }

@@ -18,6 +18,9 @@ class Conversation {
   const std::vector<v1::ChatMessage>& turns() const { return turns_; }
 
   void add(const std::string& role, const std::string& content);
+  // A turn of the user, which goes on with one that has no answer: templates take turns that alternate. Said
+  // again, it is the same.
+  void say(const std::string& text);
   // Takes back the last turn when it has this role.
   void drop_last(const std::string& role);
   void clear() { turns_.clear(); }

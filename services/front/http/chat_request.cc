@@ -64,10 +64,16 @@ RequestJson read_message(const RequestJson& json, const std::string& path) {
     refuse_field(path + ".tool_calls", shown(*calls), "it in assistant turns only");
   if (content == nullptr && calls == nullptr)
     refuse_field(path + ".content", "nothing", "a string or a list of parts");
-  message["content"] =
-      content == nullptr ? RequestJson("") : RequestJson(text_of(*content, path + ".content"));
   // Some clients write none as an empty list; templates would take the turn for one of calls.
   const bool has_calls = calls != nullptr && *calls != RequestJson::array();
+  if (content != nullptr) {
+    message["content"] = text_of(*content, path + ".content");
+  } else if (!has_calls) {
+    message["content"] = "";
+  } else if (json.contains("content")) {
+    // Templates tell it from an empty text, and from what is not there.
+    message["content"] = nullptr;
+  }
   if (has_calls) message["tool_calls"] = with_parsed_arguments(*calls, path + ".tool_calls");
   for (const char* name : {"name", "tool_call_id", "reasoning_content"}) {
     if (auto value = fields.string(name)) message[name] = std::move(*value);

@@ -17,8 +17,9 @@ struct Row {
   const char* name;  // null: the type says all
 };
 
-constexpr std::array<Row, 10> kTable = {{
+constexpr std::array<Row, 11> kTable = {{
     {FrontErrorCode::invalid_argument, 400, "invalid_request_error", nullptr},
+    {FrontErrorCode::unknown_model, 404, "invalid_request_error", "model_not_found"},  // as OpenAI has it
     {FrontErrorCode::unsupported, 400, "invalid_request_error", "unsupported"},
     {FrontErrorCode::not_found, 404, "invalid_request_error", "not_found"},
     {FrontErrorCode::failed_precondition, 409, "invalid_request_error", "failed_precondition"},
@@ -71,17 +72,14 @@ HttpReply error_reply(const FrontError& error) {
   for (const Row& candidate : kTable) {
     if (candidate.code == error.code()) row = &candidate;
   }
-  // A model that is not served is not found, as OpenAI has it.
-  const bool model = error.field() == "model" && error.code() == FrontErrorCode::invalid_argument;
   using Json = nlohmann::ordered_json;
-  Json code = row->name == nullptr ? Json(nullptr) : Json(row->name);
-  if (model) code = "model_not_found";
+  const Json code = row->name == nullptr ? Json(nullptr) : Json(row->name);
   const Json body = {{"error",
                       {{"message", service::safe_text(error.what())},
                        {"type", row->type},
                        {"param", error.field().empty() ? Json(nullptr) : Json(error.field())},
                        {"code", code}}}};
-  HttpReply reply{.status = model ? 404 : row->status, .body = body.dump()};
+  HttpReply reply{.status = row->status, .body = body.dump()};
   if (reply.status != 429 && reply.status != 503) return reply;
   const std::chrono::milliseconds delay = error.retry_after().value_or(std::chrono::seconds(1));
   const auto seconds = std::chrono::ceil<std::chrono::seconds>(delay);

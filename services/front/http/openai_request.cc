@@ -6,6 +6,7 @@
 
 #include "services/front/front_error.h"
 #include "services/front/http/response_format.h"
+#include "services/front/limits.h"
 
 namespace ete::front {
 namespace {
@@ -71,9 +72,9 @@ void read_sampling(JsonFields& fields, v1::Sampling& sampling) {
   for (const auto& [name, set] : kNumbers) {
     if (const auto value = fields.number(name)) (sampling.*set)(static_cast<float>(*value));
   }
-  const auto length = fields.integer("dry_allowed_length", kInt32Min, kInt32Max);
+  const auto length = fields.integer("dry_allowed_length", 1, kInt32Max);
   if (length) sampling.set_dry_allowed_length(static_cast<int32_t>(*length));
-  const auto range = fields.integer("dry_range", kInt32Min, kInt32Max);
+  const auto range = fields.integer("dry_range", 1, kMostDryRange);
   if (range) sampling.set_dry_range(static_cast<int32_t>(*range));
   if (const RequestJson* breakers = fields.find("dry_sequence_breakers"); breakers != nullptr) {
     if (!breakers->is_array()) refuse_field("dry_sequence_breakers", shown(*breakers), "a list of strings");
@@ -148,10 +149,10 @@ void read_common(JsonFields& fields, OpenAiRequest& request) {
   read_streaming(fields, request);
   read_response_format(fields, settings);
   request.n = static_cast<int>(fields.integer("n", 1, OpenAiRequest::kMostChoices).value_or(1));
-  if (const auto priority = fields.integer("priority", kInt32Min, kInt32Max)) {
+  if (const auto priority = fields.integer("priority", kBestPriority, kLastPriority)) {
     settings.set_priority(static_cast<int32_t>(*priority));
   }
-  if (const auto drafts = fields.integer("draft_tokens", kInt32Min, kInt32Max)) {
+  if (const auto drafts = fields.integer("draft_tokens", 0, kMostDrafts)) {
     settings.set_draft_tokens(static_cast<int32_t>(*drafts));
   }
   if (auto salt = fields.string("cache_salt")) settings.set_cache_salt(std::move(*salt));
@@ -205,6 +206,18 @@ void read_prompts(JsonFields& fields, OpenAiRequest& request) {
   }
 }
 
+void read_logprobs(JsonFields& fields, v1::GenerateRequest& settings) {
+  const RequestJson* value = fields.find("logprobs");
+  if (value != nullptr && value->is_boolean()) {
+    refuse_field("logprobs", shown(*value),
+                 "an integer in [0, " + std::to_string(kMostLogprobs) +
+                     "] or null: true and false are for chat completions");
+  }
+  if (const auto top = fields.integer("logprobs", 0, kMostLogprobs)) {
+    settings.mutable_logprobs()->set_top(static_cast<int32_t>(*top));
+  }
+}
+
 }  // namespace
 
 v1::GenerateRequest OpenAiRequest::choice(const v1::GenerateRequest& prompt, int index) const {
@@ -227,9 +240,7 @@ OpenAiRequest parse_completion(const std::string& body) {
   v1::Stopping& stopping = *request.settings.mutable_stopping();
   stopping.set_max_tokens(
       static_cast<int32_t>(fields.integer("max_tokens", 0, kInt32Max).value_or(kCompletionTokens)));
-  if (const auto top = fields.integer("logprobs", kInt32Min, kInt32Max)) {
-    request.settings.mutable_logprobs()->set_top(static_cast<int32_t>(*top));
-  }
+  read_logprobs(fields, request.settings);
   if (const auto value = fields.boolean("add_special_tokens")) request.settings.set_add_special(*value);
   const auto best_of = fields.integer("best_of", 1, OpenAiRequest::kMostChoices);
   if (best_of.value_or(request.n) != request.n)
@@ -263,7 +274,7 @@ OpenAiRequest parse_chat_completion(const std::string& body) {
   if (!most) most = older;
   if (most) request.settings.mutable_stopping()->set_max_tokens(static_cast<int32_t>(*most));
   const bool logprobs = fields.boolean("logprobs").value_or(false);
-  const auto top = fields.integer("top_logprobs", kInt32Min, kInt32Max);
+  const auto top = fields.integer("top_logprobs", 0, kMostLogprobs);
   if (top && *top != 0 && !logprobs) {
     refuse_field("top_logprobs", std::to_string(*top), "it with \"logprobs\": true only");
   }

@@ -49,6 +49,7 @@ RequestJson message_of(JsonFields& item, const std::string& path) {
 
 RequestJson call_of(JsonFields& item) {
   return {{"role", "assistant"},
+          {"content", nullptr},
           {"tool_calls", RequestJson::array({{{"id", required_string(item, "call_id")},
                                               {"type", "function"},
                                               {"function",

@@ -148,6 +148,8 @@ TEST(OpenAiRequest, AConversationForTheTemplate) {
                  {"role": "assistant", "content": null, "tool_calls": [
                    {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{\"z\": 1, \"a\": 2.0}"}}]},
                  {"role": "tool", "tool_call_id": "c", "content": "r"},
+                 {"role": "assistant", "tool_calls": [{"type": "function", "function": {"name": "f"}}]},
+                 {"role": "assistant", "content": null, "tool_calls": []},
                  {"role": "assistant", "content": "e", "tool_calls": []}],
     "chat_template_kwargs": {"enable_thinking": false}, "max_completion_tokens": 3, "logprobs": true,
     "top_logprobs": 2, "response_format": {"type": "text"}, "tools": [], "tool_choice": "none", "store": true})");
@@ -155,8 +157,10 @@ TEST(OpenAiRequest, AConversationForTheTemplate) {
   EXPECT_EQ(
       request.chat->variables.dump(),
       R"({"messages":[{"role":"system","content":"s"},{"role":"user","content":"a\nb"},)"
-      R"({"role":"assistant","content":"","tool_calls":[{"id":"c","type":"function","function":{"name":"f",)"
-      R"("arguments":{"z":1,"a":2.0}}}]},{"role":"tool","content":"r","tool_call_id":"c"},{"role":"assistant","content":"e"}],)"
+      R"({"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f",)"
+      R"("arguments":{"z":1,"a":2.0}}}]},{"role":"tool","content":"r","tool_call_id":"c"},)"
+      R"({"role":"assistant","tool_calls":[{"type":"function","function":{"name":"f"}}]},{"role":"assistant","content":""},)"
+      R"({"role":"assistant","content":"e"}],)"
       R"("tools":null,"documents":null,"add_generation_prompt":true,"enable_thinking":false})");
   EXPECT_EQ(request.settings.ShortDebugString(),
             "sampling { } stopping { max_tokens: 3 } logprobs { top: 2 }");
@@ -304,7 +308,8 @@ TEST(OpenAiError, HasTheDocumentedShape) {
   EXPECT_EQ(
       reply.body,
       R"({"error":{"message":"stop: \" \"","type":"invalid_request_error","param":"stop","code":null}})");
-  EXPECT_EQ(error_reply(FrontError(FrontErrorCode::invalid_argument, "model: x", "model")).status, 404u);
+  EXPECT_EQ(error_reply(FrontError(FrontErrorCode::invalid_argument, "model: x", "model")).status, 400u);
+  EXPECT_EQ(error_reply(FrontError(FrontErrorCode::unknown_model, "model: x", "model")).status, 404u);
   EXPECT_EQ(error_reply(FrontError(FrontErrorCode::resource_exhausted, "x")).status, 429u);
   EXPECT_EQ(error_reply(FrontError(FrontErrorCode::unavailable, "x")).status, 503u);
   EXPECT_EQ(error_reply(FrontError(FrontErrorCode::internal, "x")).status, 500u);

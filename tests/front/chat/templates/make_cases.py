@@ -22,6 +22,8 @@ CALL = {
         }
     ],
 }
+NULL_CALL = {**CALL, "content": None}
+BARE_CALL = {key: value for key, value in CALL.items() if key != "content"}
 RESULT = {"role": "tool", "content": '{"temperature": 21.5}', "tool_call_id": "call_0001"}
 SECOND_CALL = {**CALL, "tool_calls": [{**CALL["tool_calls"][0], "id": "call_0002"}]}
 SECOND_RESULT = {**RESULT, "tool_call_id": "call_0002", "content": "sun <b>& rain"}
@@ -51,6 +53,11 @@ CONVERSATIONS = {
 WITH_TOOLS = {
     "tools": {"messages": [SYSTEM, USER], "tools": TOOLS, "add_generation_prompt": True},
     "tool_result": {"messages": [USER, CALL, RESULT], "tools": TOOLS, "add_generation_prompt": True},
+}
+# A call alone, as OpenAI's API gives it back, and as clients write it.
+NO_CONTENT = {
+    name: {"messages": [USER, call, RESULT, ANSWER, MORE], "add_generation_prompt": True}
+    for name, call in (("null_content", NULL_CALL), ("absent_content", BARE_CALL))
 }
 TOOL_TURNS = {
     "tool_turns": {
@@ -86,23 +93,34 @@ THINKING = {
     },
 }
 MORE_OF = {
-    "hermes": {**WITH_TOOLS, **TOOL_TURNS, **PARALLEL_CALLS},
-    "llama3": {**WITH_TOOLS, **TOOL_TURNS, **PARALLEL_CALLS, **TOOLS_IN_SYSTEM},
-    "mistral": WITH_TOOLS,
-    "qwen2_5": WITH_TOOLS,
-    "qwen3": {**WITH_TOOLS, **TOOL_TURNS, **PARALLEL_CALLS, **THINKING},
-    "qwen3_5": {**WITH_TOOLS, **TOOL_TURNS, **PARALLEL_CALLS, **THINKING},
+    "calls_beside_none": {"null_content": NO_CONTENT["null_content"]},
+    "hermes": {**WITH_TOOLS, **NO_CONTENT, **TOOL_TURNS, **PARALLEL_CALLS},
+    "llama3": {**WITH_TOOLS, **NO_CONTENT, **TOOL_TURNS, **PARALLEL_CALLS, **TOOLS_IN_SYSTEM},
+    "mistral": {**WITH_TOOLS, **NO_CONTENT},
+    "qwen2_5": {**WITH_TOOLS, **NO_CONTENT},
+    "qwen3": {**WITH_TOOLS, **NO_CONTENT, **TOOL_TURNS, **PARALLEL_CALLS, **THINKING},
+    "qwen3_5": {**WITH_TOOLS, **NO_CONTENT, **TOOL_TURNS, **PARALLEL_CALLS, **THINKING},
 }
 
 
+def with_texts(variables):
+    return {**variables, "messages": [{**one, "content": one.get("content") or ""} for one in variables["messages"]]}
+
+
 def expected(template, variables):
+    """Where a template fails because there is no content, what it makes of an empty one is due."""
+    due = rendered(template, variables)
+    return due if "text" in due else rendered(template, with_texts(variables))
+
+
+def rendered(template, variables):
     given = {**TOKENS, "tools": None, "date_string": "26 Jul 2024", **variables}
     messages, tools, prompt = given.pop("messages"), given.pop("tools"), given.pop("add_generation_prompt")
     try:
-        rendered = render_jinja_template(
+        texts, _ = render_jinja_template(
             [messages], tools=tools, chat_template=template, add_generation_prompt=prompt, **given
         )
-        return {"text": rendered[0][0]}
+        return {"text": texts[0]}
     except Exception as error:
         return {"error": str(error)}
 
