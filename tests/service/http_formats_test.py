@@ -5,6 +5,7 @@ Arguments: the paths of ete-front and toy_worker.
 """
 
 import json
+import pathlib
 import sys
 import unittest
 
@@ -139,6 +140,8 @@ class Tools(HttpTest):
         odd = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "minProperties": 2}}}]
         error = self.refused(self.PATH, 400, "tools", **CHAT, tools=odd, tool_choice="required")
         self.assertIn("minProperties", error["message"])
+        error = self.refused(self.PATH, 400, "tools[1].function.name", **CHAT, tools=[self.TOOLS[0]] * 2)
+        self.assertIn("a name that no tool before it has", error["message"])
         # Offered only, any schema will do.
         self.post(self.PATH, **CHAT, tools=odd)
 
@@ -175,6 +178,73 @@ class Tools(HttpTest):
         # What a client asked to stop at is no reason to make half of a call.
         reason, content, calls = self.said(self.cut(400, stop=": 7"))
         self.assertEqual((reason, content, calls), ("stop", "", [{"name": "count", "arguments": '{"n"'}]))
+
+
+class XmlTools(unittest.TestCase):
+    TEMPLATE = pathlib.Path(__file__).parents[1] / "front/chat/templates/qwen3_5.jinja"
+    PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}
+    TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": PARAMETERS}}]
+    CALL = ("<tool_call>\n<function=weather>\n<parameter=city>\nSt. \"Gallen\"\n(SG)\n</parameter>\n"
+            "<parameter=days>\n3\n</parameter>\n</function>\n</tool_call>")  # fmt: skip
+    ARGUMENTS = {"city": 'St. "Gallen"\n(SG)', "days": 3}
+
+    @classmethod
+    def setUpClass(cls):
+        cls.servers = Servers(FRONT, TOY_WORKER, template=cls.TEMPLATE.read_text())
+        cls.addClassCleanup(cls.servers.close)
+
+    def body(self, text, **more):
+        rules = {} if text is None else {"grammar": f"root ::= {json.dumps(text)}"}
+        return {"chat_template_kwargs": {"enable_thinking": False}, "seed": 3, **rules, **more}
+
+    def chat(self, text, **more):
+        """Finish reason, content and calls' functions, whole and streamed."""
+        body = self.body(text, **{**CHAT, "max_tokens": 600, "tools": self.TOOLS, **more})
+        status, reply = self.servers.post("/v1/chat/completions", body)
+        self.assertEqual(status, 200, reply)
+        (whole,) = reply["choices"]
+        calls = [call["function"] for call in whole["message"].get("tool_calls", [])]
+        said = (whole["finish_reason"], whole["message"]["content"] or "", calls)
+        events = [event["choices"][0] for event in self.servers.events("/v1/chat/completions", body)]
+        content = "".join(event["delta"].get("content") or "" for event in events)
+        calls = [call for event in events for call in event["delta"].get("tool_calls", [])]
+        self.assertEqual([call["index"] for call in calls], list(range(len(calls))))
+        self.assertEqual((events[-1]["finish_reason"], content, [call["function"] for call in calls]), said)
+        return said
+
+    def test_calls_are_read(self):
+        reason, content, calls = self.chat(f"I ask.\n\n{self.CALL}\n{self.CALL}")
+        self.assertEqual((reason, content, [call["name"] for call in calls]), ("tool_calls", "I ask.\n\n", ["weather"] * 2))
+        self.assertEqual([json.loads(call["arguments"]) for call in calls], [self.ARGUMENTS] * 2)
+        single = self.chat(f"{self.CALL}\n{self.CALL}", parallel_tool_calls=False)
+        self.assertEqual((single[0], len(single[2])), ("tool_calls", 1))
+        self.assertEqual(self.chat(self.CALL, tool_choice="none"), ("stop", self.CALL, []))
+
+    def test_a_call_that_is_cut(self):
+        size = self.CALL.index("len")
+        (call,) = self.chat(self.CALL, max_tokens=size)[2]
+        self.assertEqual(call, {"name": "weather", "arguments": '{"city":"St. \\"Gal'})
+        for size in range(5, len(self.CALL)):
+            reason, content, calls = self.chat(self.CALL, max_tokens=size)
+            self.assertEqual((reason, content), ("length", ""), size)
+
+    def test_a_call_that_has_to_be_made(self):
+        parameters = {**self.PARAMETERS, "properties": {"days": {"enum": [1, 2]}}, "required": ["days"]}
+        tools = [{"type": "function", "function": {"name": "weather", "parameters": parameters}}]
+        reason, content, (call,) = self.chat(None, tools=tools, tool_choice="required")
+        self.assertEqual((reason, content, call["name"]), ("tool_calls", "", "weather"))
+        self.assertIn(json.loads(call["arguments"])["days"], (1, 2))
+
+    def test_items_of_a_response_come_in_the_order_of_the_text(self):
+        tools = [{"type": "function", **tool["function"]} for tool in self.TOOLS]
+        body = self.body(f"a {self.CALL} b {self.CALL}", input="hello", tools=tools, max_output_tokens=600)
+        status, whole = self.servers.post("/v1/responses", body)
+        self.assertEqual(status, 200, whole)
+        streamed = self.servers.typed_events("/v1/responses", body)[-1]["response"]
+        for response in (whole, streamed):
+            said = [item.get("content") or json.loads(item["arguments"]) for item in response["output"]]
+            texts = [one if isinstance(one, dict) else one[0]["text"] for one in said]
+            self.assertEqual(texts, ["a ", self.ARGUMENTS, "b ", self.ARGUMENTS])
 
 
 class TemplatesWithoutTools(unittest.TestCase):
@@ -332,6 +402,7 @@ class Responses(HttpTest):
             ("background", {"input": "x", "background": True}),
             ("tools[0].name", {"input": "x", "tools": [{"type": "function", "name": "a b"}]}),
             ("tools[0].type", {"input": "x", "tools": [{"type": "web_search"}]}),
+            ("tools[1].name", {"input": "x", "tools": [{"type": "function", "name": "f"}] * 2}),
             ("text.format.type", {"input": "x", "text": {"format": {"type": "xml"}}}),
             ("text.format.schema", {"input": "x", "text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": "odd"}}}}),
             ("max_output_tokens", {"input": "x", "max_output_tokens": -1}),

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 namespace ete::front {
@@ -17,13 +16,6 @@ constexpr std::array<std::string_view, 5> kKeys = {"name", "arguments", "paramet
 
 bool is_arguments(std::string_view key) {
   return std::find(kArguments.begin(), kArguments.end(), key) != kArguments.end();
-}
-
-Json parsed(std::string_view text) {
-  const auto within_depth = [](int depth, Json::parse_event_t /*event*/, Json& /*parsed*/) {
-    return depth <= kMostDepth;
-  };
-  return Json::parse(text, within_depth, false);
 }
 
 // Whether JSON may go on from here.
@@ -124,7 +116,7 @@ class CutReader {
   // Whether a call may have this; keeps what is known of it.
   bool fits(std::string_view key, const Value& given) {
     if (!given.whole && !is_beginning(given.text)) return false;
-    const Json json = given.whole ? parsed(given.text) : Json();
+    const Json json = given.whole ? parse_shallow(given.text) : Json();
     if (json.is_discarded()) return false;
     if (key == "name") {
       if (!given.text.starts_with('"')) return false;
@@ -143,8 +135,17 @@ class CutReader {
 
 }  // namespace
 
+Json parse_shallow(std::string_view text) {
+  bool is_shallow = true;
+  const auto within_depth = [&](int depth, Json::parse_event_t /*event*/, Json& /*parsed*/) {
+    return is_shallow = is_shallow && depth <= kMostDepth;
+  };
+  Json json = Json::parse(text, within_depth, false);
+  return is_shallow ? json : Json(Json::value_t::discarded);
+}
+
 std::optional<CallJson> read_call(std::string_view text) {
-  const Json json = parsed(text);
+  const Json json = parse_shallow(text);
   if (!json.is_object() || !json.contains("name") || !json["name"].is_string()) return std::nullopt;
   for (const std::string_view key : kArguments) {
     const auto it = json.find(key);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -11,6 +12,9 @@ struct CallJson {
   std::string name;
   std::string arguments;  // JSON of an object, or its beginning
 };
+
+// Discarded: it is no JSON, or nested too deeply.
+nlohmann::ordered_json parse_shallow(std::string_view text);
 
 // None: it is no such JSON.
 std::optional<CallJson> read_call(std::string_view text);

@@ -1,38 +1,32 @@
 #include "services/front/chat/reply_parser.h"
 
 #include <algorithm>
-#include <optional>
+#include <array>
 #include <utility>
 
-#include "services/front/chat/call_json.h"
+#include "services/front/chat/call_xml.h"
+#include "services/front/chat/reply_tags.h"
 
 namespace ete::front {
 namespace {
 
 constexpr std::string_view kThink = "<think>";
-constexpr std::string_view kThinkEnd = "</think>";
-constexpr std::string_view kCall = "<tool_call>";
+constexpr std::array<std::string_view, 1> kThinkEnd = {"</think>"};
+constexpr std::array<std::string_view, 2> kCallTags = {kToolCall, kFunction};
 constexpr std::string_view kPythonTag = "<|python_tag|>";
 // So many bytes of a tag can hardly be anything else.
 constexpr size_t kTellingBytes = 5;
+// In a call another tag begins within so many bytes of its first, and is this one or as long.
+constexpr size_t kMostBeginning = 128;
+constexpr std::string_view kNextTag = "</function>";
+// What is looked at in one go, so that the time is linear in the text.
+constexpr size_t kMostLookedAt = 4096;
 
 bool contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
 
 bool is_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
-
-std::string_view without_space_before(std::string_view text) {
-  while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
-  return text;
-}
-
-// How many bytes at the text's end may be the beginning of the tag.
-size_t open_tail(std::string_view text, std::string_view tag) {
-  size_t n = std::min(text.size(), tag.size() - 1);
-  while (n > 0 && !tag.starts_with(text.substr(text.size() - n))) --n;
-  return n;
-}
 
 // The JSON of a reply that may be a bare call.
 std::string_view bare_json(std::string_view reply) {
@@ -44,59 +38,66 @@ std::string_view bare_json(std::string_view reply) {
 }  // namespace
 
 ToolCallStyle tool_call_style(std::string_view chat_template) {
-  if (contains(chat_template, kCall)) return ToolCallStyle::tagged;
+  if (contains(chat_template, kToolCall)) {
+    const bool xml = contains(chat_template, kFunction) && contains(chat_template, "<parameter=");
+    return xml ? ToolCallStyle::xml : ToolCallStyle::tagged;
+  }
   const bool llama = contains(chat_template, "<|start_header_id|>") || contains(chat_template, kPythonTag);
   return llama ? ToolCallStyle::bare : ToolCallStyle::tagged;
 }
 
 ThinkStyle think_style(std::string_view chat_template, std::string_view prompt) {
-  if (!contains(chat_template, kThinkEnd)) return ThinkStyle::none;
+  if (!contains(chat_template, kThinkEnd[0])) return ThinkStyle::none;
   while (!prompt.empty() && is_space(prompt.back())) prompt.remove_suffix(1);
   return prompt.ends_with(kThink) ? ThinkStyle::open : ThinkStyle::tagged;
 }
 
-ReplyParser::ReplyParser(ThinkStyle think, ToolCallStyle tools)
-    : think_(think), tools_(tools), state_(think == ThinkStyle::open ? State::thoughts : State::begin) {}
+ReplyParser::ReplyParser(ReplyStyle style)
+    : style_(std::move(style)), state_(style_.think == ThinkStyle::open ? State::thoughts : State::begin) {}
 
-ReplyParser::Part ReplyParser::push(std::string_view text) {
-  held_ += text;
-  Part part;
-  while (step(part, false)) {
+ReplyParser::Parts ReplyParser::push(std::string_view text) {
+  Parts parts;
+  while (!text.empty()) {
+    const std::string_view piece = text.substr(0, kMostLookedAt);
+    text.remove_prefix(piece.size());
+    held_ += piece;
+    while (step(parts, false)) {
+    }
+    if (held_.size() > kMostHeld) {
+      take(held_.size(), Kind::content, parts);
+      state_ = State::rest;
+    }
   }
-  if (held_.size() > kMostHeld) {
-    part.content += std::exchange(held_, {});
-    state_ = State::rest;
-  }
-  return part;
+  return parts;
 }
 
-ReplyParser::Part ReplyParser::finish(ReplyEnd end) {
-  Part part;
-  if (end == ReplyEnd::cut) take_cut(part);
-  while (step(part, true)) {
+ReplyParser::Parts ReplyParser::finish(ReplyEnd end) {
+  Parts parts;
+  if (end == ReplyEnd::cut) take_cut(parts);
+  while (step(parts, true)) {
   }
-  part.content += std::exchange(held_, {});
-  return part;
+  take(held_.size(), Kind::content, parts);
+  return parts;
 }
 
-bool ReplyParser::step(Part& part, bool last) {
+bool ReplyParser::step(Parts& parts, bool last) {
   if (held_.empty()) return false;
   switch (state_) {
     case State::begin:
       return step_begin(last);
     case State::thoughts:
-      return step_thoughts(part, last);
+      return step_thoughts(parts, last);
     case State::after_thoughts:
       // A template's own space between the two.
       if (!skip_space()) return false;
       state_ = State::content;
       return true;
     case State::content:
-      return step_content(part, last);
+      return step_content(parts, last);
     case State::call:
-      return step_call(part, last);
+      return style_.tools == ToolCallStyle::bare ? step_bare_call(parts, last) : step_call(parts, last);
     case State::rest:
-      part.content += std::exchange(held_, {});
+      take(held_.size(), Kind::content, parts);
       return false;
   }
   return false;
@@ -107,10 +108,33 @@ bool ReplyParser::skip_space() {
   return !held_.empty();
 }
 
+void ReplyParser::take(size_t bytes, Kind kind, Parts& parts) {
+  if (bytes == 0) return;
+  if (parts.empty() || parts.back().kind != kind) parts.push_back({.kind = kind, .text = ""});
+  parts.back().text.append(held_, 0, bytes);
+  held_.erase(0, bytes);
+}
+
+size_t ReplyParser::take_until(std::span<const std::string_view> tags, Kind kind, Parts& parts, bool last) {
+  size_t first = std::string::npos;
+  size_t size = 0;
+  size_t keep = 0;
+  for (const std::string_view tag : tags) {
+    const size_t at = held_.find(tag);
+    if (at < first) {
+      first = at;
+      size = tag.size();
+    }
+    if (!last) keep = std::max(keep, open_tail(held_, tag));
+  }
+  take(size > 0 ? first : held_.size() - keep, kind, parts);
+  return size;
+}
+
 // Whether the reply begins with thoughts.
 bool ReplyParser::step_begin(bool last) {
   const std::string_view text = without_space_before(held_);
-  if (think_ == ThinkStyle::tagged) {
+  if (style_.think == ThinkStyle::tagged) {
     if (text.starts_with(kThink)) {
       held_.erase(0, held_.size() - text.size() + kThink.size());
       state_ = State::thoughts;
@@ -122,86 +146,110 @@ bool ReplyParser::step_begin(bool last) {
   return true;
 }
 
-bool ReplyParser::take_until(std::string_view tag, std::string& out, bool last) {
-  const size_t at = held_.find(tag);
-  if (at != std::string::npos) {
-    out += held_.substr(0, at);
-    held_.erase(0, at + tag.size());
-    return true;
-  }
-  const size_t keep = last ? 0 : open_tail(held_, tag);
-  out += held_.substr(0, held_.size() - keep);
-  held_.erase(0, held_.size() - keep);
-  return false;
-}
-
-bool ReplyParser::step_thoughts(Part& part, bool last) {
-  if (!take_until(kThinkEnd, part.reasoning, last)) return false;
+bool ReplyParser::step_thoughts(Parts& parts, bool last) {
+  const size_t tag = take_until(kThinkEnd, Kind::thoughts, parts, last);
+  if (tag == 0) return false;
+  held_.erase(0, tag);
   state_ = State::after_thoughts;
   return true;
 }
 
-bool ReplyParser::step_content(Part& part, bool last) {
-  if (tools_ == ToolCallStyle::none) {
+bool ReplyParser::step_content(Parts& parts, bool last) {
+  if (style_.tools == ToolCallStyle::none) {
     state_ = State::rest;
     return true;
   }
-  if (tools_ == ToolCallStyle::tagged) {
-    if (!take_until(kCall, part.content, last)) return false;
-    state_ = State::call;
+  if (style_.tools == ToolCallStyle::bare) {
+    const std::string_view text = without_space_before(held_);
+    if (!last && kPythonTag.starts_with(text)) return false;  // nothing but space among them
+    const bool call = text.starts_with(kPythonTag) || text.starts_with('{');
+    state_ = call ? State::call : State::rest;
     return true;
   }
-  const std::string_view text = without_space_before(held_);
-  if (!last && kPythonTag.starts_with(text)) return false;  // nothing but space among them
-  const bool call = text.starts_with(kPythonTag) || text.starts_with('{');
-  state_ = call ? State::call : State::rest;
+  const std::span tags(kCallTags.data(), style_.tools == ToolCallStyle::xml ? 2 : 1);
+  if (take_until(tags, Kind::content, parts, last) == 0) return false;
+  tag_ = held_.starts_with(kToolCall) ? kToolCall.size() : 0;
+  state_ = State::call;
   return true;
 }
 
-bool ReplyParser::step_call(Part& part, bool last) {
-  std::string_view text = held_;
-  if (tools_ == ToolCallStyle::bare) {
-    if (!last) return false;
-    if (auto call = read_call(bare_json(text))) {
-      part.calls.push_back({std::move(call->name), std::move(call->arguments)});
-      held_.clear();
-    }
-    return false;
+std::string_view ReplyParser::call_text() const {
+  return style_.tools == ToolCallStyle::bare ? bare_json(held_) : std::string_view(held_).substr(tag_);
+}
+
+// Whether a function's tag without <tool_call> before it only speaks of one: in a call a tool's name follows,
+// and another tag.
+bool ReplyParser::is_prose() const {
+  if (tag_ > 0) return false;
+  const size_t next = std::min(held_.find('<', kFunction.size()), kMostBeginning);
+  const CutCall call = read_cut_xml_call(held_.substr(0, next + kNextTag.size()), *style_.offered);
+  if (!call.possible || !call.call) return !call.possible || held_.size() >= kMostBeginning;
+  return std::none_of(style_.offered->begin(), style_.offered->end(),
+                      [&](const auto& tool) { return tool["function"]["name"] == call.call->name; });
+}
+
+bool ReplyParser::is_json(std::string_view call) const {
+  return style_.tools != ToolCallStyle::xml || without_space_before(call).starts_with('{');
+}
+
+std::optional<CallJson> ReplyParser::read(std::string_view call) const {
+  return is_json(call) ? read_call(call) : read_xml_call(call, *style_.offered);
+}
+
+bool ReplyParser::step_bare_call(Parts& parts, bool last) {
+  if (!last) return false;
+  if (auto call = read(call_text())) {
+    parts.push_back({Kind::call, std::move(call->arguments), std::move(call->name)});
+    held_.clear();
   }
-  const size_t end = text.find(kToolCallEnd);
+  return false;
+}
+
+bool ReplyParser::step_call(Parts& parts, bool last) {
+  if (is_prose()) {
+    take(kFunction.size(), Kind::content, parts);
+    state_ = State::content;
+    return true;
+  }
+  const size_t end = held_.find(kToolCallEnd);
   // A model may leave out the last tag.
-  if (end == std::string_view::npos && !last) return false;
-  const size_t after = end == std::string_view::npos ? text.size() : end + kToolCallEnd.size();
-  if (auto call = read_call(text.substr(0, end))) {
-    part.calls.push_back({std::move(call->name), std::move(call->arguments)});
+  if (end == std::string::npos && !last) return false;
+  const size_t after = end == std::string::npos ? held_.size() : end + kToolCallEnd.size();
+  if (after > kMostHeld) {
+    state_ = State::rest;
+  } else if (auto call = read(std::string_view(held_).substr(0, end).substr(tag_))) {
+    parts.push_back({Kind::call, std::move(call->arguments), std::move(call->name)});
     held_.erase(0, after);
     state_ = State::after_thoughts;
   } else {
-    part.content += std::string(kCall) + held_.substr(0, after);
-    held_.erase(0, after);
+    take(after, Kind::content, parts);
     state_ = State::content;
   }
   return true;
 }
 
-void ReplyParser::take_cut(Part& part) {
-  if (state_ == State::content && tools_ != ToolCallStyle::none) {
+void ReplyParser::take_cut(Parts& parts) {
+  if (state_ == State::content && style_.tools != ToolCallStyle::none) {
     // What is held here is the beginning of a tag, and space before it.
     if (without_space_before(held_).size() >= kTellingBytes) held_.clear();
     return;
   }
   if (state_ != State::call) return;
-  const bool bare = tools_ == ToolCallStyle::bare;
-  const std::string_view text = bare ? bare_json(held_) : std::string_view(held_);
-  if (read_call(text)) return;
-  const size_t tag = bare ? 0 : open_tail(text, kToolCallEnd);
-  if (read_call(text.substr(0, text.size() - tag))) {
+  const std::string_view text = call_text();
+  if (read(text)) return;
+  const size_t tag = style_.tools == ToolCallStyle::bare ? 0 : open_tail(text, kToolCallEnd);
+  if (read(text.substr(0, text.size() - tag))) {
     held_.resize(held_.size() - tag);
     return;
   }
-  CutCall cut = read_cut_call(text);
+  CutCall cut = is_json(text) ? read_cut_call(text) : read_cut_xml_call(text, *style_.offered);
   if (!cut.possible) return;
-  if (cut.call) part.calls.push_back({std::move(cut.call->name), std::move(cut.call->arguments), true});
+  if (cut.call) {
+    parts.push_back({.kind = Kind::call,
+                     .text = std::move(cut.call->arguments),
+                     .name = std::move(cut.call->name),
+                     .cut = true});
+  }
   held_.clear();
 }
 

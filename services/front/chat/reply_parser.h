@@ -1,19 +1,25 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-namespace ete::front {
+#include "services/front/chat/call_json.h"
 
-inline constexpr std::string_view kToolCallEnd = "</tool_call>";
+namespace ete::front {
 
 // How a model writes its calls of tools; what its template shows it.
 enum class ToolCallStyle {
   none,    // no tools were offered: everything is content
   tagged,  // <tool_call>{"name": ..., "arguments": ...}</tool_call>, several of them: Hermes, Qwen, ChatML
            // models
+  xml,     // <tool_call><function=...><parameter=...>...</tool_call>, several of them, perhaps without the
+           // first tag: Qwen3-Coder, Qwen3.5; or as tagged
   bare,    // the whole reply is {"name": ..., "parameters": ...}, perhaps after <|python_tag|>: Llama 3
 };
 
@@ -30,6 +36,14 @@ enum class ThinkStyle {
 // prompt: as the template rendered it.
 ThinkStyle think_style(std::string_view chat_template, std::string_view prompt);
 
+// How a chat model's reply is written.
+struct ReplyStyle {
+  ThinkStyle think = ThinkStyle::none;
+  ToolCallStyle tools = ToolCallStyle::none;
+  std::shared_ptr<const nlohmann::ordered_json> offered =
+      std::make_shared<const nlohmann::ordered_json>();  // for xml: the tools, as in OpenAI's API
+};
+
 // How a reply came to its end.
 enum class ReplyEnd {
   own,  // the model's: what it wrote is all that it meant to
@@ -37,53 +51,58 @@ enum class ReplyEnd {
 };
 
 // Splits a model's reply, as it comes, into thoughts, content and calls of tools. What may yet become a tag
-// is held back. Calls come whole, once their JSON is; what looks like one and is none becomes content as it
-// is, so that nothing of the reply is lost but tags and the space around them. Of a call in which the reply
-// is cut only what its JSON holds so far comes, and that only once the name is complete. The result does not
-// depend on the pieces in which the text came. At most kMostHeld bytes are held back: what is longer is
-// content. Not thread-safe.
+// is held back. Parts come in the order of the text. Calls come whole, once they are; what looks like one and
+// is none becomes content as it is, so that nothing of the reply is lost but tags and the space around them.
+// Of a call in which the reply is cut only what it holds so far comes, and that only once the name is
+// complete. The result does not depend on the pieces in which the text came. At most kMostHeld bytes are held
+// back: what is longer is content. Not thread-safe.
 class ReplyParser {
  public:
   static constexpr size_t kMostHeld = size_t{256} << 10;
 
-  struct Call {
-    std::string name;
-    std::string arguments;  // JSON of an object, or of a cut call its beginning
-    bool cut = false;
-  };
+  enum class Kind { thoughts, content, call };
   struct Part {
-    std::string reasoning;
-    std::string content;
-    std::vector<Call> calls;
-    bool empty() const { return reasoning.empty() && content.empty() && calls.empty(); }
+    Kind kind;
+    std::string text;  // not empty; of a call its arguments: JSON of an object, or of a cut one its beginning
+    std::string name = {};  // a call's
+    bool cut = false;       // the reply ended in the call
   };
+  using Parts = std::vector<Part>;  // of a kind never two of text beside each other
 
-  ReplyParser(ThinkStyle think, ToolCallStyle tools);
+  explicit ReplyParser(ReplyStyle style);
 
-  Part push(std::string_view text);
+  Parts push(std::string_view text);
   // The end of the reply: what was held back.
-  Part finish(ReplyEnd end);
+  Parts finish(ReplyEnd end);
 
  private:
   enum class State { begin, thoughts, after_thoughts, content, call, rest };
 
   // Takes one step; false: more text is needed.
-  bool step(Part& part, bool last);
+  bool step(Parts& parts, bool last);
   bool step_begin(bool last);
-  bool step_thoughts(Part& part, bool last);
-  bool step_content(Part& part, bool last);
-  bool step_call(Part& part, bool last);
+  bool step_thoughts(Parts& parts, bool last);
+  bool step_content(Parts& parts, bool last);
+  bool step_call(Parts& parts, bool last);
+  bool step_bare_call(Parts& parts, bool last);
   // The reply was cut: what is held of a call, or of the tag before one. It is gone then.
-  void take_cut(Part& part);
+  void take_cut(Parts& parts);
   bool skip_space();
-  // Hands out what comes before the tag, and the tag is gone; false: it is not there, and what can no longer
-  // become one was handed out.
-  bool take_until(std::string_view tag, std::string& out, bool last);
+  // Hands out so many of the bytes that are held.
+  void take(size_t bytes, Kind kind, Parts& parts);
+  // Hands out what comes before the first of the tags, which stays; 0, else its size: none is there, and what
+  // can no longer become one was handed out.
+  size_t take_until(std::span<const std::string_view> tags, Kind kind, Parts& parts, bool last);
+  // Of what is held.
+  std::string_view call_text() const;
+  bool is_prose() const;
+  bool is_json(std::string_view call) const;
+  std::optional<CallJson> read(std::string_view call) const;
 
-  const ThinkStyle think_;
-  const ToolCallStyle tools_;
+  const ReplyStyle style_;
   State state_;
   std::string held_;
+  size_t tag_ = 0;  // bytes of <tool_call> before the call that is held
 };
 
 }  // namespace ete::front

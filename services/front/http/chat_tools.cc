@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <set>
 
 #include "services/front/front_error.h"
 
@@ -117,8 +118,13 @@ ChatTools read_tools(JsonFields& fields) {
   ChatTools result;
   result.one_call = !fields.boolean("parallel_tool_calls").value_or(true);
   RequestJson matching = RequestJson::array();
+  std::set<std::string> names;
   for (size_t i = 0; has_tools && i < tools->size(); ++i) {
-    const std::string name = check_tool((*tools)[i], "tools[" + std::to_string(i) + "]");
+    const std::string path = "tools[" + std::to_string(i) + "]";
+    const std::string name = check_tool((*tools)[i], path);
+    if (!names.insert(name).second) {
+      refuse_field(path + ".function.name", shown(name), "a name that no tool before it has");
+    }
     if (choice == "required" || name == named) matching.push_back((*tools)[i]);
   }
   if (!named.empty() && matching.empty()) {
@@ -130,6 +136,7 @@ ChatTools read_tools(JsonFields& fields) {
 }
 
 void force_call(const RequestJson& tools, ToolCallStyle style, v1::Grammar& grammar) {
+  // Of the xml style too: that one is read as well, and a schema holds for all of it.
   const bool bare = style == ToolCallStyle::bare;
   const char* arguments = bare ? "parameters" : "arguments";
   RequestJson calls = RequestJson::array();

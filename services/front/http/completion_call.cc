@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "services/front/chat/reply_tags.h"
+
 namespace ete::front {
 namespace {
 
@@ -18,6 +20,11 @@ size_t bytes_of(const google::protobuf::RepeatedPtrField<v1::TokenLogprobs>& log
 
 // Likewise what ids take: as JSON in memory, and as text.
 size_t bytes_of_ids(int count) { return static_cast<size_t>(count) * 24; }
+
+// Whether calls end with a tag.
+bool has_call_end(ToolCallStyle style) {
+  return style == ToolCallStyle::tagged || style == ToolCallStyle::xml;
+}
 
 }  // namespace
 
@@ -111,11 +118,14 @@ void CompletionCall::read_style(const std::string& prompt) {
   const ChatPrompt& chat = *request_.chat;
   const std::string& shown = model_->chat->choose(chat.has_tools);
   style_.think = think_style(shown, prompt);
-  if (chat.has_tools) style_.tools = tool_call_style(shown);
+  if (chat.has_tools) {
+    style_.tools = tool_call_style(shown);
+    style_.offered = std::make_shared<const RequestJson>(chat.tools.offered);
+  }
   v1::GenerateRequest& settings = request_.settings;
   if (!chat.tools.forced.is_null()) {
     force_call(chat.tools.forced, style_.tools, *settings.mutable_grammar());
-  } else if (chat.tools.one_call && style_.tools == ToolCallStyle::tagged) {
+  } else if (chat.tools.one_call && has_call_end(style_.tools)) {
     settings.mutable_stopping()->add_stop(std::string(kToolCallEnd));
   }
   if (settings.has_grammar() && style_.think == ThinkStyle::open) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "services/common/process.h"
+#include "services/front/chat/reply_tags.h"
 #include "services/front/tokenizer/utf8.h"
 
 namespace ete::front {
@@ -276,10 +277,10 @@ class ChatReply final : public CompletionReply {
   }
   std::string finish(int choice, const v1::Finish& finish) override {
     State& state = state_of(choice);
-    const ReplyParser::Part part = state.parser.finish(end_of(finish));
-    const std::string last = events(choice, part, nothing_beside());
+    const ReplyParser::Parts parts = state.parser.finish(end_of(finish));
+    const std::string last = events(choice, parts, nothing_beside());
     Json end = delta(choice, Json::object(), nullptr,
-                     reason_name(finish.reason(), state.calls > 0 && !ends_cut(part)));
+                     reason_name(finish.reason(), state.calls > 0 && !ends_cut(parts)));
     end.update(nothing_beside());
     return last + chunk(std::move(end));
   }
@@ -293,23 +294,30 @@ class ChatReply final : public CompletionReply {
     return json;
   }
   Json choice_json(int index, const ChoiceOutcome& outcome) override {
-    ReplyParser parser(style_.think, style_.tools);
-    ReplyParser::Part reply = parser.push(outcome.text);
-    const ReplyParser::Part last = parser.finish(end_of(outcome.finish));
-    reply.reasoning += last.reasoning;
-    reply.content += last.content;
-    reply.calls.insert(reply.calls.end(), last.calls.begin(), last.calls.end());
-    Json message = {{"role", "assistant"}, {"content", reply.content}, {"refusal", nullptr}};
-    if (!reply.reasoning.empty()) message["reasoning_content"] = reply.reasoning;
-    if (!reply.calls.empty()) {
-      if (reply.content.empty()) message["content"] = nullptr;
-      for (const ReplyParser::Call& call : reply.calls) message["tool_calls"].push_back(call_json(call));
+    ReplyParser parser(style_);
+    ReplyParser::Parts parts = parser.push(outcome.text);
+    for (ReplyParser::Part& part : parser.finish(end_of(outcome.finish))) parts.push_back(std::move(part));
+    std::string content;
+    std::string thoughts;
+    Json calls = Json::array();
+    for (const ReplyParser::Part& part : parts) {
+      if (part.kind == ReplyParser::Kind::call) {
+        calls.push_back(call_json(part));
+      } else {
+        (part.kind == ReplyParser::Kind::thoughts ? thoughts : content) += part.text;
+      }
     }
-    Json choice = {
-        {"index", index},
-        {"message", std::move(message)},
-        {"logprobs", logprobs_json(outcome.logprobs)},
-        {"finish_reason", reason_name(outcome.finish.reason(), !reply.calls.empty() && !ends_cut(reply))}};
+    const bool has_calls = !calls.empty();
+    Json message = {{"role", "assistant"}, {"content", content}, {"refusal", nullptr}};
+    if (!thoughts.empty()) message["reasoning_content"] = thoughts;
+    if (has_calls) {
+      if (content.empty()) message["content"] = nullptr;
+      message["tool_calls"] = std::move(calls);
+    }
+    Json choice = {{"index", index},
+                   {"message", std::move(message)},
+                   {"logprobs", logprobs_json(outcome.logprobs)},
+                   {"finish_reason", reason_name(outcome.finish.reason(), has_calls && !ends_cut(parts))}};
     if (token_ids())
       choice.update(
           {{"prompt_token_ids", ids_json(outcome.prompt.prompt_ids())}, {"token_ids", outcome.ids}});
@@ -324,10 +332,10 @@ class ChatReply final : public CompletionReply {
   };
 
   State& state_of(int choice) {
-    return states_.try_emplace(choice, State{ReplyParser(style_.think, style_.tools)}).first->second;
+    return states_.try_emplace(choice, State{ReplyParser(style_)}).first->second;
   }
 
-  static bool ends_cut(const ReplyParser::Part& part) { return !part.calls.empty() && part.calls.back().cut; }
+  static bool ends_cut(const ReplyParser::Parts& parts) { return !parts.empty() && parts.back().cut; }
 
   // has_calls: that a client can make.
   static const char* reason_name(v1::FinishReason reason, bool has_calls) {
@@ -335,10 +343,10 @@ class ChatReply final : public CompletionReply {
     return has_calls && name == "stop" ? "tool_calls" : finish_name(reason);
   }
 
-  static Json call_json(const ReplyParser::Call& call) {
+  static Json call_json(const ReplyParser::Part& call) {
     return {{"id", "call_" + service::random_id()},
             {"type", "function"},
-            {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
+            {"function", {{"name", call.name}, {"arguments", call.text}}}};
   }
 
   Json nothing_beside() const {
@@ -347,9 +355,9 @@ class ChatReply final : public CompletionReply {
     return beside;
   }
 
-  // An event for each kind of thing in the part; the first has the logprobs and ids that come beside it, and
-  // there is one for them in any case.
-  std::string events(int choice, const ReplyParser::Part& part, Json beside) {
+  // An event for each part; the first has the logprobs and ids that come beside it, and there is one for them
+  // in any case.
+  std::string events(int choice, const ReplyParser::Parts& parts, Json beside) {
     std::string out;
     const bool told = beside != nothing_beside();
     const auto add = [&](Json what) {
@@ -357,12 +365,15 @@ class ChatReply final : public CompletionReply {
       json.update(std::exchange(beside, nothing_beside()));
       out += chunk(std::move(json));
     };
-    if (!part.reasoning.empty()) add({{"reasoning_content", part.reasoning}});
-    if (!part.content.empty()) add({{"content", part.content}});
-    for (const ReplyParser::Call& call : part.calls) {
-      Json json = {{"index", state_of(choice).calls++}};
-      json.update(call_json(call));
-      add({{"tool_calls", Json::array({std::move(json)})}});
+    for (const ReplyParser::Part& part : parts) {
+      if (part.kind == ReplyParser::Kind::call) {
+        Json json = {{"index", state_of(choice).calls++}};
+        json.update(call_json(part));
+        add({{"tool_calls", Json::array({std::move(json)})}});
+      } else {
+        const bool thoughts = part.kind == ReplyParser::Kind::thoughts;
+        add({{thoughts ? "reasoning_content" : "content", part.text}});
+      }
     }
     if (told && out.empty()) add({{"content", ""}});
     return out;

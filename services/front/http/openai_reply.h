@@ -30,12 +30,6 @@ struct TokenUsage {
   int64_t completion = 0;
 };
 
-// How a chat model's reply is written.
-struct ReplyStyle {
-  ThinkStyle think = ThinkStyle::none;
-  ToolCallStyle tools = ToolCallStyle::none;
-};
-
 // The words of one response. Events are whole server-sent events, or nothing. Not thread-safe.
 class OpenAiReply {
  public:

@@ -14,7 +14,7 @@ class ResponsesReply final : public OpenAiReply {
   ResponsesReply(std::shared_ptr<const ServedModel> model, Json echo, const ReplyStyle& style)
       : model_(std::move(model)),
         echo_(std::move(echo)),
-        parser_(style.think, style.tools),
+        parser_(style),
         id_("resp_" + service::random_id()),
         created_(unix_time()) {}
 
@@ -39,7 +39,7 @@ class ResponsesReply final : public OpenAiReply {
   }
   std::string whole(const std::vector<ChoiceOutcome>& choices, const TokenUsage& usage) override {
     reason_ = choices[0].finish.reason();
-    take_whole(choices[0].text);
+    take(parser_.push(choices[0].text));
     take(parser_.finish(end_of(choices[0].finish)));
     close();
     return json_text(response_json(is_cut() ? "incomplete" : "completed", usage_json(usage)));
@@ -83,23 +83,17 @@ class ResponsesReply final : public OpenAiReply {
             {"total_tokens", usage.prompt + usage.completion}};
   }
 
-  std::string take(const ReplyParser::Part& part) {
-    std::string events = add_text(Kind::reasoning, part.reasoning);
-    events += add_text(Kind::message, part.content);
-    for (const ReplyParser::Call& call : part.calls) events += add_call(call);
-    return events;
-  }
-
-  // In pieces that end with a call at most: items stand in the order of the text, and a part has its calls
-  // behind all else.
-  void take_whole(std::string_view text) {
-    while (!text.empty()) {
-      const size_t end = text.find(kToolCallEnd);
-      const std::string_view piece =
-          text.substr(0, end == std::string_view::npos ? end : end + kToolCallEnd.size());
-      take(parser_.push(piece));
-      text.remove_prefix(piece.size());
+  std::string take(const ReplyParser::Parts& parts) {
+    std::string events;
+    for (const ReplyParser::Part& part : parts) {
+      if (part.kind == ReplyParser::Kind::call) {
+        events += add_call(part);
+      } else {
+        const bool thoughts = part.kind == ReplyParser::Kind::thoughts;
+        events += add_text(thoughts ? Kind::reasoning : Kind::message, part.text);
+      }
     }
+    return events;
   }
 
   // Names of an item's text, by its kind.
@@ -133,7 +127,6 @@ class ResponsesReply final : public OpenAiReply {
   }
 
   std::string add_text(Kind kind, const std::string& text) {
-    if (text.empty()) return "";
     std::string events;
     if (open_ != kind) {
       events = close();
@@ -180,24 +173,24 @@ class ResponsesReply final : public OpenAiReply {
     return events;
   }
 
-  std::string add_call(const ReplyParser::Call& call) {
+  std::string add_call(const ReplyParser::Part& call) {
     std::string events = close();
     item_id_ = "fc_" + service::random_id();
     Json item = {{"id", item_id_},          {"type", "function_call"},
                  {"status", "in_progress"}, {"call_id", "call_" + service::random_id()},
                  {"name", call.name},       {"arguments", ""}};
     events += event("response.output_item.added", {{"output_index", output_.size()}, {"item", item}});
-    if (!call.arguments.empty()) {
+    if (!call.text.empty()) {
       Json delta = place(false);
-      delta["delta"] = call.arguments;
+      delta["delta"] = call.text;
       events += event("response.function_call_arguments.delta", delta);
     }
     Json arguments = place(false);
     arguments["name"] = call.name;
-    arguments["arguments"] = call.arguments;
+    arguments["arguments"] = call.text;
     events += event("response.function_call_arguments.done", arguments);
     item["status"] = call.cut ? "incomplete" : "completed";
-    item["arguments"] = call.arguments;
+    item["arguments"] = call.text;
     events += event("response.output_item.done", {{"output_index", output_.size()}, {"item", item}});
     output_.push_back(std::move(item));
     return events;

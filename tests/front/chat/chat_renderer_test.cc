@@ -92,7 +92,7 @@ TEST_F(ChatRendererTest, ToolsThatLeaveNoTraceAreTold) {
   };
   const Json question = Json::array({user});
   const Json conversation = Json::array({user, call, result});
-  for (const char* name : {"qwen2_5", "qwen3", "llama3", "hermes", "mistral"}) {
+  for (const char* name : {"qwen2_5", "qwen3", "qwen3_5", "llama3", "hermes", "mistral"}) {
     EXPECT_EQ(field(name, question, one), "") << name;
     EXPECT_EQ(field(name, conversation, one), "") << name;
     EXPECT_EQ(field(name, conversation, nullptr), "") << name;

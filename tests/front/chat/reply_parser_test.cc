@@ -5,35 +5,78 @@
 #include <algorithm>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <span>
+#include <utility>
+#include <vector>
 
 namespace ete::front {
 namespace {
 
-std::string described(const ReplyParser::Part& part) {
-  std::string text = "[" + part.reasoning + "][" + part.content + "]";
-  for (const ReplyParser::Call& call : part.calls) {
-    text += call.name + call.arguments + (call.cut ? "..." : "");
-  }
+using Json = nlohmann::ordered_json;
+using Kind = ReplyParser::Kind;
+using Parts = ReplyParser::Parts;
+
+std::string text_of(const Parts& parts, Kind kind) {
+  std::string text;
+  for (const ReplyParser::Part& part : parts) text += part.kind == kind ? part.text : "";
   return text;
 }
 
-void append(const ReplyParser::Part& part, ReplyParser::Part& all) {
-  all.reasoning += part.reasoning;
-  all.content += part.content;
-  all.calls.insert(all.calls.end(), part.calls.begin(), part.calls.end());
+std::string call_of(const ReplyParser::Part& part) { return part.name + part.text + (part.cut ? "..." : ""); }
+
+// [thoughts][content], then the calls.
+std::string described(const Parts& parts) {
+  std::string text = "[" + text_of(parts, Kind::thoughts) + "][" + text_of(parts, Kind::content) + "]";
+  for (const ReplyParser::Part& part : parts) text += part.kind == Kind::call ? call_of(part) : "";
+  return text;
+}
+
+// In the order of the text; what came in several pieces is one.
+std::vector<std::string> in_order(const Parts& parts) {
+  std::vector<std::string> texts;
+  const ReplyParser::Part* last = nullptr;
+  for (const ReplyParser::Part& part : parts) {
+    if (part.kind == Kind::call) {
+      texts.push_back(call_of(part));
+    } else if (last != nullptr && last->kind == part.kind) {
+      texts.back() += part.text;
+    } else {
+      texts.push_back((part.kind == Kind::thoughts ? "t:" : "c:") + part.text);
+    }
+    last = &part;
+  }
+  return texts;
 }
 
 // In pieces of this many bytes.
-std::string parsed(ThinkStyle think, ToolCallStyle tools, const std::string& text, size_t piece,
-                   ReplyEnd end = ReplyEnd::own) {
-  ReplyParser parser(think, tools);
-  ReplyParser::Part all;
-  for (size_t at = 0; at < text.size(); at += piece) append(parser.push(text.substr(at, piece)), all);
-  append(parser.finish(end), all);
-  return described(all);
+Parts all_parts(const ReplyStyle& style, const std::string& text, size_t piece,
+                ReplyEnd end = ReplyEnd::own) {
+  ReplyParser parser(style);
+  Parts all;
+  const auto add = [&](const Parts& parts) { all.insert(all.end(), parts.begin(), parts.end()); };
+  for (size_t at = 0; at < text.size(); at += piece) add(parser.push(text.substr(at, piece)));
+  add(parser.finish(end));
+  return all;
 }
+
+std::string parsed(const ReplyStyle& style, const std::string& text, size_t piece,
+                   ReplyEnd end = ReplyEnd::own) {
+  return described(all_parts(style, text, piece, end));
+}
+
+const auto kOffered =
+    std::make_shared<const Json>(Json::parse(R"([{"type": "function", "function": {"name": "f",
+  "parameters": {"type": "object", "properties": {
+    "s": {"type": "string"}, "i": {"type": "integer"}, "d": {"type": "number"}, "b": {"type": "boolean"},
+    "o": {"type": "object"}, "l": {"type": "array"}, "n": {"type": ["string", "null"]},
+    "si": {"type": ["string", "integer"]}, "any": {"anyOf": [{"$ref": "#/$defs/whole"}, {"type": "null"}]},
+    "e": {"enum": [1, 2]}, "k": {"const": true}, "loop": {"$ref": "#/properties/loop"}, "no": {}},
+    "$defs": {"whole": {"type": "integer"}}}}},
+  {"type": "function", "function": {"name": "g",
+    "parameters": {"type": "object", "additionalProperties": {"type": "integer"}}}},
+  {"type": "function", "function": {"name": "now"}}])"));
 
 struct Case {
   ThinkStyle think;
@@ -45,7 +88,7 @@ struct Case {
 void expect_in_pieces(std::span<const Case> cases, ReplyEnd end) {
   for (const Case& one : cases) {
     for (const size_t piece : {1, 2, 3, 5, 7, 11, 1000}) {
-      EXPECT_EQ(parsed(one.think, one.tools, one.text, piece, end), one.expected)
+      EXPECT_EQ(parsed({one.think, one.tools, kOffered}, one.text, piece, end), one.expected)
           << one.text << " in pieces of " << piece;
     }
   }
@@ -147,47 +190,217 @@ TEST(ReplyParser, ACallThatIsCutIsNoContent) {
 // Wherever a call is cut: no byte of it is content.
 TEST(ReplyParser, ACallCutAnywhere) {
   const std::string arguments = R"({"a": [1.5e3, null, {"b": "}\"{"}], "c": "\u00e9<"})";
-  const std::string normalised = nlohmann::ordered_json::parse(arguments).dump();
+  const std::string normalised = Json::parse(arguments).dump();
   const std::string json = R"({"name": "get", "arguments": )" + arguments + "}";
   for (const auto style : {ToolCallStyle::tagged, ToolCallStyle::bare}) {
     const std::string call = style == ToolCallStyle::bare ? json : "<tool_call>" + json + "</tool_call>";
     size_t longest = 0;
     for (size_t size = 5; size <= call.size(); ++size) {
-      ReplyParser parser(ThinkStyle::none, style);
-      ReplyParser::Part all;
-      append(parser.push(call.substr(0, size)), all);
-      append(parser.finish(ReplyEnd::cut), all);
-      EXPECT_EQ(all.content, "") << call.substr(0, size);
+      const Parts parts = all_parts({ThinkStyle::none, style}, call.substr(0, size), size, ReplyEnd::cut);
       const bool named = size >= call.find("\"get\"") + 5;
-      ASSERT_EQ(all.calls.size(), named ? 1u : 0u) << call.substr(0, size);
-      if (!named || !all.calls[0].cut) continue;
-      EXPECT_EQ(all.calls[0].name, "get");
-      longest = std::max(longest, all.calls[0].arguments.size());
-      EXPECT_TRUE(arguments.starts_with(all.calls[0].arguments) || all.calls[0].arguments == normalised)
-          << all.calls[0].arguments;
+      ASSERT_EQ(parts.size(), named ? 1u : 0u) << call.substr(0, size);
+      if (!named) continue;
+      EXPECT_EQ(parts[0].kind, Kind::call) << call.substr(0, size);
+      EXPECT_EQ(parts[0].name, "get");
+      if (!parts[0].cut) continue;
+      longest = std::max(longest, parts[0].text.size());
+      EXPECT_TRUE(arguments.starts_with(parts[0].text) || parts[0].text == normalised) << parts[0].text;
     }
     EXPECT_EQ(longest, arguments.size() - 1);
   }
 }
 
 TEST(ReplyParser, TextIsHandedOutAsSoonAsItIsCertain) {
-  ReplyParser parser(ThinkStyle::none, ToolCallStyle::tagged);
+  ReplyParser parser({ThinkStyle::none, ToolCallStyle::tagged});
   EXPECT_EQ(described(parser.push("a < b <t")), "[][a < b ]");
   EXPECT_EQ(described(parser.push("he")), "[][<the]");
   EXPECT_EQ(described(parser.push("<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>")), "[][]f{}");
 }
 
 TEST(ReplyParser, ACallThatNeverEndsIsContent) {
-  ReplyParser parser(ThinkStyle::none, ToolCallStyle::tagged);
+  ReplyParser parser({ThinkStyle::none, ToolCallStyle::tagged});
   const std::string text = "<tool_call>" + std::string(ReplyParser::kMostHeld + 1, '[');
-  const std::string content = parser.push(text).content + parser.finish(ReplyEnd::own).content;
-  EXPECT_EQ(content.size(), text.size() - std::string("<tool_call>").size());
+  EXPECT_EQ(described(parser.push(text)), "[][" + text + "]");
+  EXPECT_TRUE(parser.finish(ReplyEnd::own).empty());
 }
 
 TEST(ReplyParser, DeepJsonIsNoCall) {
   const std::string deep =
       "<tool_call>{\"name\": \"f\", \"arguments\": {\"x\": " + std::string(50'000, '[') + "}}</tool_call>";
-  EXPECT_EQ(parsed(ThinkStyle::none, ToolCallStyle::tagged, deep, 1000), "[][" + deep + "]");
+  EXPECT_EQ(parsed({ThinkStyle::none, ToolCallStyle::tagged}, deep, 1000), "[][" + deep + "]");
+  const std::string whole = "<tool_call>{\"name\": \"f\", \"arguments\": {\"x\": " + std::string(70, '[') +
+                            std::string(70, ']') + "}}</tool_call>";
+  EXPECT_EQ(parsed({ThinkStyle::none, ToolCallStyle::tagged}, whole, 1000), "[][" + whole + "]");
+}
+
+TEST(ReplyParser, CallsInXmlInPiecesOfAnySize) {
+  constexpr auto kNone = ThinkStyle::none;
+  constexpr auto kXml = ToolCallStyle::xml;
+  const Case cases[] = {
+      {kNone, kXml,
+       "hi\n\n<tool_call>\n<function=f>\n<parameter=s>\na <b>\n\n \"c\"\n</parameter>\n<parameter=i>\n7\n"
+       "</parameter>\n</function>\n</tool_call>\n<tool_call>\n<function=now>\n</function>\n</tool_call>bye",
+       "[][hi\n\nbye]f{\"s\":\"a <b>\\n\\n \\\"c\\\"\",\"i\":7}now{}"},
+      // Only the template's own line ends are not the value's.
+      {kNone, kXml, "<tool_call><function=f><parameter=s>\n\n x \n\n</parameter></function></tool_call>",
+       "[][]f{\"s\":\"\\n x \\n\"}"},
+      {kNone, kXml, "<tool_call><function=f><parameter=s>x</parameter> </function>", "[][]f{\"s\":\"x\"}"},
+      {kNone, kXml, "<tool_call><function=unknown><parameter=i>1</parameter></function></tool_call>",
+       "[][]unknown{\"i\":\"1\"}"},
+      {kNone, kXml, "<tool_call><function=g><parameter=z>1</parameter></function></tool_call>",
+       "[][]g{\"z\":1}"},
+      // As other templates have them: what a call that has to be made is.
+      {kNone, kXml, "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"s\": 5}}\n</tool_call>",
+       "[][]f{\"s\":5}"},
+      // Without the first tag.
+      {kNone, kXml,
+       "a\n<function=g>\n<parameter=z>\n1\n</parameter>\n</function>\n</tool_call>\n<function=now></"
+       "function>",
+       "[][a\n]g{\"z\":1}now{}"},
+      {kNone, kXml, "<function=f> is such a tag, <function=h></function> none; <function=",
+       "[][<function=f> is such a tag, <function=h></function> none; <function=]"},
+      {kNone, kXml, "<function=h>\n</function>", "[][<function=h>\n</function>]"},
+      {kNone, kXml, "<function=f> <tool_call><function=now></function></tool_call>",
+       "[][<function=f> ]now{}"},
+      {ThinkStyle::open, kXml, "<function=f>?\n</think>\n\n<tool_call><function=now></function></tool_call>",
+       "[<function=f>?\n][]now{}"},
+      // No calls.
+      {kNone, kXml, "<tool_call><function=f><parameter=s>x</function></tool_call>!",
+       "[][<tool_call><function=f><parameter=s>x</function></tool_call>!]"},
+      {kNone, kXml, "<tool_call><function=></function></tool_call>",
+       "[][<tool_call><function=></function></tool_call>]"},
+      {kNone, kXml, "<tool_call><function=f>x</function></tool_call>",
+       "[][<tool_call><function=f>x</function></tool_call>]"},
+      {kNone, kXml, "<tool_call><function=f></function> x</tool_call>",
+       "[][<tool_call><function=f></function> x</tool_call>]"},
+      {kNone, kXml, "<tool_call><function=f><parameter=s>\nx", "[][<tool_call><function=f><parameter=s>\nx]"},
+      {kNone, ToolCallStyle::tagged, "<tool_call><function=f></function></tool_call> <function=f></function>",
+       "[][<tool_call><function=f></function></tool_call> <function=f></function>]"},
+  };
+  expect_in_pieces(cases, ReplyEnd::own);
+}
+
+TEST(ReplyParser, ValuesInXmlAreOfTheTypesOfTheSchema) {
+  const std::pair<const char*, const char*> values[] = {
+      {"s=5", "\"5\""},
+      {"s=null", "\"null\""},
+      {"s={\"a\": 1}", "\"{\\\"a\\\": 1}\""},
+      {"s=", "\"\""},
+      {"i= 5 ", "5"},
+      {"i=5.0", "5.0"},
+      {"i=5.5", "\"5.5\""},
+      {"i=five", "\"five\""},
+      {"i=null", "\"null\""},
+      {"d=5", "5"},
+      {"d=-1.5e3", "-1500.0"},
+      {"d=1e999", "\"1e999\""},
+      {"b=true", "true"},
+      {"b=False", "false"},
+      {"b=yes", "\"yes\""},
+      {"o={\"a\": [1, null]}", "{\"a\":[1,null]}"},
+      {"o=[1]", "\"[1]\""},
+      {"o={\"a\": ", "\"{\\\"a\\\": \""},
+      {"l=[1,\n {}]", "[1,{}]"},
+      {"n=x", "\"x\""},
+      {"n=null", "null"},
+      {"n=None", "null"},
+      {"si=5", "\"5\""},
+      {"any=5", "5"},
+      {"any=None", "null"},
+      {"e=2", "2"},
+      {"e=x", "\"x\""},
+      {"k=true", "true"},
+      {"loop=5", "\"5\""},
+      {"no=5", "\"5\""},
+      {"other=5", "\"5\""},
+  };
+  for (const auto& [given, expected] : values) {
+    const std::string text = given;
+    const size_t split = text.find('=');
+    const std::string name = text.substr(0, split);
+    std::string call = "<tool_call>\n<function=f>\n<parameter=" + name + ">\n";
+    call += text.substr(split + 1) + "\n</parameter>\n</function>\n</tool_call>";
+    EXPECT_EQ(parsed({ThinkStyle::none, ToolCallStyle::xml, kOffered}, call, 1000),
+              "[][]f{\"" + name + "\":" + expected + "}")
+        << given;
+  }
+}
+
+// A schema of few bytes that stands for very many.
+TEST(ReplyParser, SchemasThatReferToThemselvesTakeNoTime) {
+  Json any = {{"anyOf", Json::array()}};
+  for (int i = 0; i < 100; ++i) any["anyOf"].push_back({{"$ref", "#/properties/x"}});
+  const Json parameters = {{"type", "object"}, {"properties", {{"x", any}}}};
+  const auto offered = std::make_shared<const Json>(
+      Json::array({{{"type", "function"}, {"function", {{"name", "f"}, {"parameters", parameters}}}}}));
+  EXPECT_EQ(parsed({ThinkStyle::none, ToolCallStyle::xml, offered},
+                   "<tool_call><function=f><parameter=x>5</parameter></function></tool_call>", 1000),
+            "[][]f{\"x\":\"5\"}");
+}
+
+TEST(ReplyParser, ACallInXmlCutAnywhere) {
+  const std::string call =
+      "<tool_call>\n<function=f>\n<parameter=i>\n12\n</parameter>\n<parameter=s>\na <b> "
+      "</b>\nc\n</parameter>\n"
+      "</function>\n</tool_call>";
+  const std::string arguments = R"({"i":12,"s":"a <b> </b>\nc"})";
+  for (const std::string& text : {call, call.substr(call.find("<function"))}) {
+    const size_t named = text.find("=f>") + 3;
+    const size_t whole = text.find("</function>") + std::string("</function>").size();
+    size_t told = 0;
+    for (size_t size = 5; size <= text.size(); ++size) {
+      const std::string begun = text.substr(0, size);
+      const Parts parts =
+          all_parts({ThinkStyle::none, ToolCallStyle::xml, kOffered}, begun, 3, ReplyEnd::cut);
+      ASSERT_EQ(parts.size(), size >= named ? 1u : 0u) << begun;
+      if (size < named) continue;
+      EXPECT_EQ(parts[0].kind, Kind::call) << begun;
+      EXPECT_EQ(parts[0].cut, size < whole) << begun;
+      EXPECT_TRUE(arguments.starts_with(parts[0].text)) << parts[0].text;
+      EXPECT_GE(parts[0].text.size(), told) << begun;
+      told = parts[0].text.size();
+      if (begun.ends_with("</b>\nc")) {
+        EXPECT_EQ(told, arguments.size() - 2);
+      }
+    }
+    EXPECT_EQ(told, arguments.size());
+  }
+  const Case others[] = {
+      {ThinkStyle::none, ToolCallStyle::xml, "<tool_call><function=f><parameter=n>nu", "[][]f{..."},
+      {ThinkStyle::none, ToolCallStyle::xml, "<tool_call>{\"name\": \"f\", \"argu", "[][]f..."},
+      {ThinkStyle::none, ToolCallStyle::xml, "<tool_call><function=f>no", "[][<tool_call><function=f>no]"},
+      {ThinkStyle::none, ToolCallStyle::xml, "<function=h> is", "[][<function=h> is]"},
+  };
+  expect_in_pieces(others, ReplyEnd::cut);
+}
+
+TEST(ReplyParser, PartsComeInTheOrderOfTheText) {
+  const std::string call = "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>";
+  const std::string text =
+      "<think>x</think>a" + call + "b</tool_call>" + call + call + "c<tool_call>{\"name\": \"g\"";
+  const std::vector<std::string> expected = {"t:x", "c:a", "f{}", "c:b</tool_call>",
+                                             "f{}", "f{}", "c:c", "g..."};
+  for (const size_t piece : {1, 2, 3, 5, 7, 11, 1000}) {
+    EXPECT_EQ(in_order(all_parts({ThinkStyle::tagged, ToolCallStyle::tagged}, text, piece, ReplyEnd::cut)),
+              expected)
+        << piece;
+  }
+}
+
+// What is longer than may be held is content, however it comes.
+TEST(ReplyParser, LongCallsDoNotDependOnThePieces) {
+  const std::string begin = "<tool_call>{\"name\": \"f\", \"arguments\": {\"x\": \"";
+  const std::string end = "\"}}</tool_call>";
+  for (const size_t more : {0, 1}) {
+    const size_t size = ReplyParser::kMostHeld - begin.size() - end.size() + more;
+    std::string text = begin;
+    text.append(size, 'x').append(end);
+    const bool whole =
+        all_parts({ThinkStyle::none, ToolCallStyle::tagged}, text, text.size())[0].kind == Kind::call;
+    EXPECT_EQ(whole, more == 0);
+    EXPECT_EQ(all_parts({ThinkStyle::none, ToolCallStyle::tagged}, text, 64 << 10)[0].kind == Kind::call,
+              whole);
+  }
 }
 
 std::string template_text(const std::string& name) {
@@ -206,11 +419,12 @@ TEST(ReplyParser, CallsAsTemplatesRenderThem) {
   const Turn turns[] = {
       {"qwen2_5", "<|im_start|>assistant\n", "<|im_end|>"},
       {"qwen3", "<|im_start|>assistant\n", "<|im_end|>"},
+      {"qwen3_5", "<|im_start|>assistant\n<think>\n\n</think>\n\n", "<|im_end|>"},
       {"hermes", "<|im_start|>assistant\n", "<|im_end|>"},
       {"llama3", "<|start_header_id|>assistant<|end_header_id|>\n\n", "<|eot_id|>"},
   };
   std::ifstream file(ETE_SOURCE_DIR "/tests/front/chat/templates/cases.json");
-  const auto golden = nlohmann::ordered_json::parse(file);
+  const auto golden = Json::parse(file);
   size_t found = 0;
   for (const auto& one : golden["cases"]) {
     for (const Turn& turn : turns) {
@@ -220,9 +434,13 @@ TEST(ReplyParser, CallsAsTemplatesRenderThem) {
       const size_t begin = text.find(turn.begin) + std::string(turn.begin).size();
       const std::string reply = text.substr(begin, text.find(turn.end, begin) - begin);
       const std::string shown = template_text(turn.name);
+      Json tools = one["variables"]["tools"];
+      tools[0]["function"]["parameters"]["properties"].update(
+          Json{{"hourly", {{"type", "boolean"}}}, {"x", {{"type", {"string", "null"}}}}});
+      const auto offered = std::make_shared<const Json>(std::move(tools));
       const auto& call = one["variables"]["messages"][1]["tool_calls"][0]["function"];
       for (const size_t piece : {1, 7, 1000}) {
-        EXPECT_EQ(parsed(think_style(shown, ""), tool_call_style(shown), reply, piece),
+        EXPECT_EQ(parsed({think_style(shown, ""), tool_call_style(shown), offered}, reply, piece),
                   "[][]" + call["name"].get<std::string>() + call["arguments"].dump())
             << turn.name;
       }
@@ -233,6 +451,8 @@ TEST(ReplyParser, CallsAsTemplatesRenderThem) {
 
 TEST(ReplyParser, StylesOfPublishedTemplates) {
   EXPECT_EQ(tool_call_style(template_text("qwen2_5")), ToolCallStyle::tagged);
+  EXPECT_EQ(tool_call_style(template_text("qwen3")), ToolCallStyle::tagged);
+  EXPECT_EQ(tool_call_style(template_text("qwen3_5")), ToolCallStyle::xml);
   EXPECT_EQ(tool_call_style(template_text("llama3")), ToolCallStyle::bare);
   EXPECT_EQ(tool_call_style(template_text("chatml")), ToolCallStyle::tagged);
   EXPECT_EQ(think_style(template_text("qwen3"), "<|im_start|>assistant\n"), ThinkStyle::tagged);

@@ -91,6 +91,7 @@ MORE_OF = {
     "mistral": WITH_TOOLS,
     "qwen2_5": WITH_TOOLS,
     "qwen3": {**WITH_TOOLS, **TOOL_TURNS, **PARALLEL_CALLS, **THINKING},
+    "qwen3_5": {**WITH_TOOLS, **TOOL_TURNS, **PARALLEL_CALLS, **THINKING},
 }
 
 
