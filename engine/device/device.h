@@ -55,6 +55,7 @@ class Event {
 enum class MemorySpace {
   device,  // where kernels read and write
   host,    // pinned (page-locked) RAM: asynchronous copies need it
+  plain,   // RAM that Device::pin() may pin
 };
 
 // Owns one allocation; move-only; frees on destruction. 64-byte aligned at least.
@@ -111,7 +112,10 @@ class Device {
   virtual std::unique_ptr<Event> create_event() = 0;
   // Throws Error(resource_exhausted) with the figure. Contents are undefined.
   virtual Buffer allocate(size_t bytes, MemorySpace space) = 0;
-  // dst and src in either space; host memory must be pinned for the copy to overlap. Both stay alive until
+  // Pins memory of MemorySpace::plain where it is, once it was written: pages are locked faster when they are
+  // there. False, and why: the system refuses; the memory stays as it was. Any thread.
+  virtual bool pin(const std::byte* /*data*/, std::string* /*why*/) { return true; }
+  // dst and src in any space; host memory must be pinned for the copy to overlap. Both stay alive until
   // done.
   virtual void copy_async(Stream& stream, void* dst, const void* src, size_t bytes) = 0;
   // Sets every byte of device memory at dst.

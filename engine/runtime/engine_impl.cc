@@ -1,4 +1,5 @@
 #include "engine/runtime/engine_impl.h"
+#include "engine/runtime/byte_text.h"
 
 #include <cstdio>
 #include <utility>
@@ -52,6 +53,7 @@ void EngineImpl::load(const PreparedModel& prepared, const LoadProgress& progres
                                            pool, report, prepared.options.home);
   }
   note_repacking();
+  note_unpinned();
   own_timeline_ = tuning.timeline == nullptr;
   Timeline* timeline = own_timeline_ ? &link_timeline_ : tuning.timeline;
   if (!tuning.record_launches) placement_.recorded_layers = 0;
@@ -117,6 +119,14 @@ void EngineImpl::make_recurrence(const EngineTuning& tuning) {
   sizes.half_sessions = tuning.state_half_sessions.value_or(sizes.half_sessions);
   recurrence_ = std::make_unique<StreamedRecurrence>(
       *device_, *ops_, sizes, *arena_, StreamedRecurrence::Streams{*streams_.state_in, *streams_.write_back});
+}
+
+void EngineImpl::note_unpinned() {
+  const WeightStore::Unpinned& unpinned = store_->unpinned();
+  if (unpinned.bytes == 0) return;
+  plan_.notes.push_back(byte_text(unpinned.bytes) + " of weights could not be pinned (" + unpinned.why +
+                        "): their way to the device hides behind nothing and is slower; raise the limit of "
+                        "locked memory (ulimit -l) or take --home mmap");
 }
 
 void EngineImpl::note_repacking() {

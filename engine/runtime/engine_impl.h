@@ -124,6 +124,7 @@ class EngineImpl final : public Engine, private PassHooks {
   void make_kv_access(const EngineTuning& tuning);
   void make_recurrence(const EngineTuning& tuning);
   void note_repacking();
+  void note_unpinned();
   void warm_up();
 
   void submit(Command command);

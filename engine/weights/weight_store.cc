@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <future>
 #include <utility>
 
 #include "engine/base/check.h"
@@ -187,6 +188,35 @@ class WeightStore::Packer {
   std::vector<Scratch> scratch_;  // [pool size]
 };
 
+// Pins each blob while the next one is packed.
+class Pinning {
+ public:
+  Pinning(Device& device, WeightStore::Unpinned* unpinned) : device_(device), unpinned_(unpinned) {}
+
+  void begin(const Buffer& blob) {
+    finish();
+    if (blob.size() == 0) return;
+    bytes_ = blob.size();
+    why_ = std::async(std::launch::async, [this, data = blob.data()] {
+      std::string why;
+      return device_.pin(data, &why) ? std::string() : why;
+    });
+  }
+  void finish() {
+    if (!why_.valid()) return;
+    const std::string why = why_.get();
+    if (why.empty()) return;
+    unpinned_->bytes += bytes_;
+    unpinned_->why = why;
+  }
+
+ private:
+  Device& device_;
+  WeightStore::Unpinned* unpinned_;
+  std::future<std::string> why_;  // empty: it is pinned
+  size_t bytes_ = 0;
+};
+
 // What packs layers during passes: its pool is its own, so that it does not wait for what computes.
 struct WeightStore::Fetcher {
   Fetcher(const TensorSource& source, std::vector<BlobSpec> of_layers, int threads)
@@ -204,9 +234,11 @@ WeightStore::WeightStore(Device& device, const TensorSource& source, const Model
   const bool in_file = home == WeightHome::file;
   const size_t total = in_file ? layout_.vocabulary_bytes() : layout_.bytes();
   Packer packer(source, pool, progress, total, &repack_errors_);
+  Pinning pinning(device, &unpinned_);
   const auto make = [&](const BlobSpec& spec, const BlobLayout& place) {
-    Buffer blob = device.allocate(place.bytes, MemorySpace::host);
+    Buffer blob = device.allocate(place.bytes, MemorySpace::plain);
     packer.pack(spec, place, blob.data());
+    pinning.begin(blob);
     return blob;
   };
   embedding_ = make(weights.embedding, layout_.embedding);
@@ -218,6 +250,7 @@ WeightStore::WeightStore(Device& device, const TensorSource& source, const Model
   }
   final_norm_ = make(weights.final_norm, layout_.final_norm);
   lm_head_ = make(weights.lm_head, layout_.lm_head);
+  pinning.finish();
 }
 
 void WeightStore::pack_layer(int64_t layer, std::byte* blob) const {

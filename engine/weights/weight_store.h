@@ -44,8 +44,9 @@ class WeightStore {
   using Progress = std::function<void(double fraction, const std::string& tensor)>;
 
   // Packs every tensor, rows in parallel on `pool`, and releases each tensor's file pages as soon as it is
-  // packed. Error(resource_exhausted) when the blobs do not fit, and what the source throws. With
-  // WeightHome::file layers are not read yet, and the source must outlive the store.
+  // packed; a blob is pinned while the next one is packed. Error(resource_exhausted) when the blobs do not
+  // fit, and what the source throws. With WeightHome::file layers are not read yet, and the source must
+  // outlive the store.
   WeightStore(Device& device, const TensorSource& source, const ModelWeights& weights, StoreLayout layout,
               ThreadPool& pool, const Progress& progress, WeightHome home = WeightHome::memory);
   ~WeightStore();
@@ -65,6 +66,14 @@ class WeightStore {
   PackedMatrix lm_head() const;     // [vocab, hidden]; the embedding's bytes when tied
   const float* final_norm() const;  // [hidden]
 
+  // What the system did not let the device pin, for want of a limit or of memory: copies of it do not overlap
+  // with anything. No bytes: all is as it should be.
+  struct Unpinned {
+    size_t bytes = 0;
+    std::string why;
+  };
+  const Unpinned& unpinned() const { return unpinned_; }
+
   // Tensors that were not kept exactly, in the order of packing; layers in a file are not measured.
   const std::vector<RepackError>& repack_errors() const { return repack_errors_; }
 
@@ -77,6 +86,7 @@ class WeightStore {
   Buffer embedding_;
   Buffer final_norm_;
   Buffer lm_head_;
+  Unpinned unpinned_;
   std::vector<RepackError> repack_errors_;
 };
 

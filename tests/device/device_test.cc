@@ -101,6 +101,23 @@ TEST_P(DeviceTest, CopiesThereAndBack) {
   EXPECT_EQ(std::memcmp(source.data(), back.data(), kBytes), 0);
 }
 
+TEST_P(DeviceTest, PlainMemoryIsPinnedWhereItIs) {
+  constexpr size_t kBytes = (size_t{3} << 20) + 5;
+  const Buffer there = device_->allocate(kBytes, MemorySpace::device);
+  const Buffer back = device_->allocate(kBytes, MemorySpace::host);
+  for (const bool pins : {false, true}) {
+    const Buffer source = device_->allocate(kBytes, MemorySpace::plain);
+    for (size_t i = 0; i < kBytes; ++i) source.data()[i] = static_cast<std::byte>(i * 7 + (pins ? 1 : 0));
+    std::string why;
+    EXPECT_TRUE(!pins || device_->pin(source.data(), &why)) << why;
+    device_->copy_async(*a_, there.data(), source.data(), kBytes);
+    device_->copy_async(*a_, back.data(), there.data(), kBytes);
+    a_->synchronize();
+    EXPECT_EQ(std::memcmp(back.data(), source.data(), kBytes), 0);
+  }
+  EXPECT_EQ(device_->allocated_bytes(), kBytes);
+}
+
 TEST_P(DeviceTest, FillsInTheOrderOfTheStream) {
   constexpr size_t kBytes = 1000;
   const Buffer there = device_->allocate(kBytes, MemorySpace::device);

@@ -23,7 +23,9 @@ namespace ete::test {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr int32_t kPoisonedId = 300;  // what the prompts below never hold
 
@@ -167,10 +169,12 @@ INSTANTIATE_TEST_SUITE_P(Kernels, NotFinite, ::testing::Values("plain", "auto"),
 
 // An engine on a FaultyDevice.
 struct FaultyEngine {
-  explicit FaultyEngine(const EngineOptions& options, const EngineTuning& tuning = {}) {
+  explicit FaultyEngine(const EngineOptions& options, const EngineTuning& tuning = {},
+                        bool refuses_pins = false) {
     PreparedModel prepared = prepare_model(options);
     auto faulty = std::make_unique<FaultyDevice>(std::move(prepared.device));
     device = faulty.get();
+    if (refuses_pins) device->refuse_pins();
     prepared.device = std::move(faulty);
     engine = std::make_unique<EngineImpl>(std::move(prepared), LoadProgress{}, tuning);
   }
@@ -180,6 +184,16 @@ struct FaultyEngine {
 
 // Two slots for four layers: every pass copies.
 EngineOptions streamed() { return with_residency(exact_options("llama_gqa"), 0, 2); }
+
+TEST(RefusedPin, IsToldAndChangesNoBit) {
+  FaultyEngine pinned(streamed());
+  FaultyEngine faulty(streamed(), {}, true);
+  EXPECT_THAT(pinned.engine->plan().notes, Not(Contains(HasSubstr("pinned"))));
+  EXPECT_THAT(faulty.engine->plan().notes,
+              Contains(AllOf(HasSubstr("of weights could not be pinned (planted refusal)"),
+                             HasSubstr("--home mmap"))));
+  EXPECT_EQ(forced_rows(*faulty.engine, ids(30), {7}), forced_rows(*pinned.engine, ids(30), {7}));
+}
 
 class FailedCopy : public ::testing::TestWithParam<std::pair<std::string, std::string>> {};
 

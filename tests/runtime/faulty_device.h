@@ -27,6 +27,8 @@ class FaultyDevice final : public Device {
     left_ = count;
   }
 
+  void refuse_pins() { refuses_pins_ = true; }
+
   // What was allocated of MemorySpace::device, in order.
   const std::vector<std::pair<std::byte*, size_t>>& device_buffers() const { return device_buffers_; }
 
@@ -41,6 +43,11 @@ class FaultyDevice final : public Device {
     Buffer buffer = inner_->allocate(bytes, space);
     if (space == MemorySpace::device) device_buffers_.emplace_back(buffer.data(), bytes);
     return buffer;
+  }
+  bool pin(const std::byte* data, std::string* why) override {
+    if (!refuses_pins_) return inner_->pin(data, why);
+    *why = "planted refusal";
+    return false;
   }
   void copy_async(Stream& stream, void* dst, const void* src, size_t bytes) override {
     inner_->host_async(stream, [this, name = names_.at(&stream), dst, src, bytes] {
@@ -71,6 +78,7 @@ class FaultyDevice final : public Device {
   std::unique_ptr<Device> inner_;
   std::map<const Stream*, std::string> names_;
   std::vector<std::pair<std::byte*, size_t>> device_buffers_;
+  bool refuses_pins_ = false;
   std::mutex mutex_;  // guards the rest, which streams read
   std::string failing_;
   int left_ = 0;

@@ -37,6 +37,7 @@ class MutantDevice final : public Device {
     return std::make_unique<MutantEvent>(*this, inner_->create_event());
   }
   Buffer allocate(size_t bytes, MemorySpace space) override { return inner_->allocate(bytes, space); }
+  bool pin(const std::byte* data, std::string* why) override { return inner_->pin(data, why); }
   void copy_async(Stream& stream, void* dst, const void* src, size_t bytes) override {
     be_late(stream);
     inner_->copy_async(stream, dst, src, bytes);

@@ -1,7 +1,5 @@
 #include "engine/device/cpu/cpu_device.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -12,6 +10,7 @@
 #include "engine/base/error.h"
 #include "engine/device/cpu/cpu_features.h"
 #include "engine/device/cpu/cpu_stream.h"
+#include "engine/device/host_pages.h"
 
 namespace ete {
 
@@ -19,7 +18,7 @@ namespace {
 
 constexpr int kMaxThreads = 1024;
 constexpr size_t kAlignment = 64;
-constexpr size_t kHugePage = size_t{2} << 20;  // from here on allocations are mappings of huge pages
+constexpr size_t kLeastMapped = size_t{2} << 20;  // of allocations that are pages of their own
 
 size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
@@ -31,16 +30,6 @@ int pool_size(int threads) {
   }
   if (threads > 0) return threads;
   return std::min(default_threads(), kMaxThreads);
-}
-
-// Large: a mapping whose pages are zero and huge where the kernel has them. Null when there is no room.
-std::byte* map_pages(size_t bytes) {
-  void* data =
-      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (data == MAP_FAILED) return nullptr;
-  // Only a hint: a kernel without huge pages serves small ones.
-  (void)madvise(data, bytes, MADV_HUGEPAGE);
-  return static_cast<std::byte*>(data);
 }
 
 std::string capability() {
@@ -103,18 +92,18 @@ Buffer CpuDevice::allocate(size_t bytes, MemorySpace space) {
                                                    std::to_string(left) + " of " + std::to_string(total) +
                                                    " not yet given out");
   }
-  const bool mapped = bytes >= kHugePage;
-  const size_t rounded = round_up(bytes, mapped ? kHugePage : kAlignment);
-  auto* data = mapped ? map_pages(rounded) : static_cast<std::byte*>(std::aligned_alloc(kAlignment, rounded));
+  const bool mapped = bytes >= kLeastMapped;
+  auto* data = mapped ? map_host_pages(bytes)
+                      : static_cast<std::byte*>(std::aligned_alloc(kAlignment, round_up(bytes, kAlignment)));
   if (data == nullptr) {
     throw Error(ErrorCode::resource_exhausted,
-                "RAM: the system refused " + std::to_string(rounded) + " bytes: " + std::strerror(errno));
+                "RAM: the system refused " + std::to_string(bytes) + " bytes: " + std::strerror(errno));
   }
   std::atomic<size_t> Promised::*counter = space == MemorySpace::device ? &Promised::device : &Promised::host;
   (*promised_.*counter) += bytes;
-  return Buffer(data, bytes, [promised_now = promised_, counter, bytes, rounded, mapped](std::byte* freed) {
+  return Buffer(data, bytes, [promised_now = promised_, counter, bytes, mapped](std::byte* freed) {
     if (mapped) {
-      munmap(freed, rounded);
+      unmap_host_pages(freed, bytes);
     } else {
       std::free(freed);
     }

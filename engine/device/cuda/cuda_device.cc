@@ -1,6 +1,8 @@
 #include "engine/device/cuda/cuda_device.h"
 
 #include <atomic>
+#include <cerrno>
+#include <cstring>
 #include <map>
 #include <mutex>
 
@@ -8,6 +10,7 @@
 #include "engine/device/cuda/cuda_check.h"
 #include "engine/device/cuda/cuda_pacer.h"
 #include "engine/device/cuda/cuda_stream.h"
+#include "engine/device/host_pages.h"
 
 namespace ete {
 
@@ -113,6 +116,25 @@ class Memory {
  public:
   ~Memory() { give_back(); }
 
+  // Others are allocated meanwhile.
+  cudaError_t pin(const std::byte* data) {
+    const size_t bytes = plain_bytes(data);
+    const cudaError_t result = cudaHostRegister(const_cast<std::byte*>(data), bytes, cudaHostRegisterDefault);
+    std::lock_guard lock(mutex_);
+    plain_[data].pinned = result == cudaSuccess;
+    return result;
+  }
+  void add_plain(const std::byte* data, size_t bytes) {
+    std::lock_guard lock(mutex_);
+    plain_[data] = {.bytes = bytes};
+  }
+  void release_plain(std::byte* data) {
+    std::lock_guard lock(mutex_);
+    const auto plain = plain_.extract(data).mapped();
+    if (plain.pinned) (void)cudaHostUnregister(data);
+    unmap_host_pages(data, plain.bytes);
+  }
+
   cudaError_t take(size_t bytes, MemorySpace space, void** data) {
     if (take_kept(bytes, space, data)) return cudaSuccess;
     const cudaError_t result = allocate(bytes, space, data);
@@ -157,9 +179,22 @@ class Memory {
     return result;
   }
 
+  // MemorySpace::plain, which is not kept.
+  struct Plain {
+    size_t bytes = 0;
+    bool pinned = false;
+  };
+  size_t plain_bytes(const std::byte* data) {
+    std::lock_guard lock(mutex_);
+    const auto plain = plain_.find(data);
+    CHECK(plain != plain_.end(), "no memory of MemorySpace::plain");
+    return plain->second.bytes;
+  }
+
   std::atomic<size_t> device_bytes_{0};  // handed out
   std::mutex mutex_;
   std::map<std::pair<MemorySpace, size_t>, std::vector<void*>> kept_;
+  std::map<const std::byte*, Plain> plain_;
 };
 
 // What the kernels are compiled for.
@@ -201,12 +236,22 @@ class CudaDevice final : public Device {
   Buffer allocate(size_t bytes, MemorySpace space) override {
     if (bytes == 0) return {};
     make_current();
+    if (space == MemorySpace::plain) return allocate_plain(bytes);
     void* data = nullptr;
     refuse_unless(memory_->take(bytes, space, &data), bytes,
                   space == MemorySpace::host ? "pinned host memory" : "device memory");
     return Buffer(
         static_cast<std::byte*>(data), bytes,
         [memory = memory_, bytes, space](std::byte* released) { memory->release(bytes, space, released); });
+  }
+
+  bool pin(const std::byte* data, std::string* why) override {
+    make_current();
+    const cudaError_t result = memory_->pin(data);
+    if (result == cudaSuccess) return true;
+    (void)cudaGetLastError();
+    *why = cudaGetErrorString(result);
+    return false;
   }
 
   void copy_async(Stream& stream, void* dst, const void* src, size_t bytes) override {
@@ -250,6 +295,16 @@ class CudaDevice final : public Device {
                                                    std::to_string(bytes) + " bytes of " + what + ": " +
                                                    cudaGetErrorString(result) +
                                                    "; device memory free: " + std::to_string(free_bytes));
+  }
+
+  Buffer allocate_plain(size_t bytes) {
+    std::byte* data = map_host_pages(bytes);
+    if (data == nullptr) {
+      throw Error(ErrorCode::resource_exhausted,
+                  "RAM: the system refused " + std::to_string(bytes) + " bytes: " + std::strerror(errno));
+    }
+    memory_->add_plain(data, bytes);
+    return Buffer(data, bytes, [memory = memory_](std::byte* released) { memory->release_plain(released); });
   }
 
   int ordinal_;
