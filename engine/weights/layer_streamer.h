@@ -51,6 +51,8 @@ struct StreamerOptions {
   std::vector<bool> resident;  // [layers]: on the device for good
   int slots = 0;               // at least 2 when a layer is streamed
   uint64_t link_limit = 0;     // bytes a second that copies are paced to; 0: none
+  // Others' copies take turns with these on the link: smaller pieces keep them from waiting long.
+  bool shares_link = false;
   // Slots and resident layers have room for the host's rows too, which passes may ask for (begin_pass). Not
   // where the device shares host memory: its kernels read those rows at home.
   bool whole_layers = false;

@@ -25,7 +25,7 @@ constexpr int64_t kRows[] = {1, 8, 16};  // the most that a choice is for, ascen
 constexpr int64_t kMost = std::end(kRows)[-1];
 constexpr Size kSizes[] = {{256, 12288}, {256, 4096}, {768, 4096}};
 constexpr int kLaunches = 16;
-constexpr int kRounds = 3;
+constexpr int kRounds = 5;
 constexpr double kClearly = 0.98;  // of the time of `plain`: less is noise
 
 // Numbers to multiply, enough of them that no cache holds them, and a stream to do it in.
