@@ -4,6 +4,7 @@ Arguments: the paths of ete, ete-front and toy_worker, and the root of the sourc
 """
 
 import codecs
+import contextlib
 import json
 import os
 import pathlib
@@ -18,7 +19,7 @@ import termios
 import time
 import unittest
 
-from http_servers import Servers
+from http_servers import Servers, child_of
 
 ETE, FRONT, TOY_WORKER, SOURCE = sys.argv[1:5]
 STORY = str(pathlib.Path(SOURCE) / "models" / "story-8m")
@@ -234,10 +235,8 @@ class Terminal(ChatTest):
                 self.pid = 0
                 return os.waitstatus_to_exitcode(status)
             if select.select([self.terminal], [], [], 0.05)[0]:
-                try:
-                    os.read(self.terminal, 4096)
-                except OSError:
-                    pass
+                with contextlib.suppress(OSError):
+                    self.seen += self.decoder.decode(os.read(self.terminal, 4096))
         self.fail("it does not end")
 
     def said(self):
@@ -361,6 +360,30 @@ class Terminal(ChatTest):
         # As one turn: templates want an answer between two.
         self.assertEqual(self.said(), ["hello\nhello?\nhere"])
 
+    def test_a_turn_that_was_kept_outlasts_the_next(self):
+        servers = self.lose_the_server()
+        servers.start_front()
+        time.sleep(1)
+        self.type("/set max-tokens 3\r")
+        self.read_prompt()
+        self.type(PASTE % ("x" * 5000) + "\r")
+        self.assertIn("the conversation", self.read_prompt())
+        self.assertEqual(self.said(), ["hello"])
+        servers.worker.send_signal(signal.SIGSTOP)  # so that no text comes
+        try:
+            for text in ("more", "/retry"):
+                self.type(text + "\r")
+                self.read_until(text + "\n")
+                time.sleep(0.5)
+                self.type("\x03")
+                self.assertIn("[stopped after 0 tokens]", self.read_prompt())
+                self.assertEqual(self.said(), ["hello"])
+        finally:
+            servers.worker.send_signal(signal.SIGCONT)
+        self.type("/retry\r")
+        self.assertIn("[3 tokens", self.read_prompt())
+        self.assertEqual(self.said(), ["hello"])
+
     def test_text_cannot_command_the_terminal(self):
         (self.tmp / "kept").write_text(json.dumps({"messages": [turn("user", "a\x1b]0;title\x07b\x9bc\td")]}))
         self.start()
@@ -377,6 +400,18 @@ class Terminal(ChatTest):
         self.assertRegex(self.read_prompt(), r"prompt \d+ tokens, [1-9]\d* reused")
         self.type("\x04")
         self.assertEqual(self.wait(), 0)
+
+    def test_its_own_servers_are_lost(self):
+        self.start("--model", STORY, "--device", "cpu", "--max-tokens", "900", "--ignore-eos", "--link-limit", "200M",
+                   "--resident-layers", "2")  # fmt: skip
+        self.type("Tell me a story.\r")
+        self.read_until("story.\n")
+        time.sleep(0.5)
+        os.kill(child_of(self.pid, "ete-worker"), signal.SIGKILL)
+        shown = self.read_until("signal 9")
+        self.assertIn("ete chat: ete-worker ended with", shown)
+        self.assertEqual(self.wait(), 1)
+        self.assertNotIn("is kept", self.seen)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Processes that the tests of the HTTP API start: a front beside a toy worker. Standard library only."""
 
+import contextlib
 import http.client
 import json
 import os
@@ -18,6 +19,16 @@ def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+def child_of(parent, name):
+    """The process id of the one that has this name."""
+    for entry in pathlib.Path("/proc").glob("[0-9]*/status"):
+        with contextlib.suppress(OSError):
+            text = entry.read_text()
+            if f"\nPPid:\t{parent}\n" in text and text.startswith(f"Name:\t{name}\n"):
+                return int(entry.parent.name)
+    raise AssertionError(f"there is no {name}")
 
 
 class Servers:

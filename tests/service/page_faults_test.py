@@ -3,25 +3,19 @@
 Arguments: the path of ete, the root of the sources and, to keep pictures of the page, a folder for them.
 """
 
-import contextlib
 import os
-import pathlib
 import signal
 import sys
 import unittest
 
+from http_servers import child_of
 from page_case import BrowserTest
 
 
 class Faults(BrowserTest):
     def server(self, name):
         """The process id of ete-front or ete-worker."""
-        for entry in pathlib.Path("/proc").glob("[0-9]*/status"):
-            with contextlib.suppress(OSError):
-                text = entry.read_text()
-                if f"\nPPid:\t{self.process.pid}\n" in text and text.startswith(f"Name:\t{name}\n"):
-                    return int(entry.parent.name)
-        self.fail(f"there is no {name}")
+        return child_of(self.process.pid, name)
 
     def answer_of(self, button):
         return next(one for one in self.all(".failure button") if one.text == button)

@@ -190,35 +190,43 @@ class Chat {
   }
 
   void say(const std::string& text) {
+    const Conversation before = conversation_;
     conversation_.say(text);
-    answer();
+    // What has no answer was not said, unless only the server was lost.
+    try {
+      if (!answer()) conversation_ = before;
+    } catch (const Error& error) {
+      if (!is_worth_a_retry(error)) conversation_ = before;
+      throw;
+    }
   }
 
-  void answer() {
+  bool is_worth_a_retry(const Error& error) const {
+    const bool own_server_ended = host_.servers != nullptr && host_.servers->failure();
+    return error.code() == ErrorCode::unavailable && interactive_ && !own_server_ended;
+  }
+
+  // False: it was stopped before any of it came, and is not part of the conversation.
+  bool answer() {
     Reply reply;
     try {
       reply = replies_.ask(conversation_, settings_);
     } catch (const Error& error) {
-      if (error.code() == ErrorCode::unavailable && interactive_) {
-        throw Error(error.code(), std::string(error.what()) +
-                                      "; what you said is kept: /retry sends it again, and a message goes on "
-                                      "from it");
-      }
-      // What has no answer was not said.
-      conversation_.drop_last("user");
-      throw;
+      if (!is_worth_a_retry(error)) throw;
+      throw Error(error.code(), std::string(error.what()) +
+                                    "; what you said is kept: /retry sends it again, and a message goes on "
+                                    "from it");
     }
     if (reply.signal != 0 && (reply.signal != SIGINT || !interactive_)) {
       throw Leave{kSignalExitBase + reply.signal};
     }
-    if (reply.signal != 0 && reply.generated.text.empty()) {
-      conversation_.drop_last("user");
-    } else {
-      conversation_.add("assistant", reply.generated.text);
+    const bool came = reply.signal == 0 || !reply.generated.text.empty();
+    if (came) conversation_.add("assistant", reply.generated.text);
+    if (settings_.stats) {
+      const bool dim = isatty(STDERR_FILENO) == 1;
+      std::cerr << (dim ? kDim : "") + figures_of(reply) + (dim ? kPlain : "") + "\n";
     }
-    if (!settings_.stats) return;
-    const bool dim = isatty(STDERR_FILENO) == 1;
-    std::cerr << (dim ? kDim : "") + figures_of(reply) + (dim ? kPlain : "") + "\n";
+    return came;
   }
 
   static void expect_nothing(const std::string& name, const std::string& argument) {
@@ -244,12 +252,12 @@ class Chat {
   void retry(const std::string& argument) {
     expect_nothing("retry", argument);
     const Conversation before = conversation_;
-    conversation_.drop_last("assistant");
+    conversation_.drop_reply();
     if (conversation_.turns().empty()) {
       throw Error(ErrorCode::invalid_argument, "/retry: nothing was said yet");
     }
     try {
-      answer();
+      if (!answer()) conversation_ = before;
     } catch (const Error&) {
       conversation_ = before;
       throw;

@@ -41,8 +41,8 @@ void Conversation::say(const std::string& text) {
   if (said != text && !said.ends_with("\n" + text)) said += "\n" + text;
 }
 
-void Conversation::drop_last(const std::string& role) {
-  if (!turns_.empty() && turns_.back().role() == role) turns_.pop_back();
+void Conversation::drop_reply() {
+  if (!turns_.empty() && turns_.back().role() == "assistant") turns_.pop_back();
 }
 
 std::vector<v1::ChatMessage> Conversation::messages() const {

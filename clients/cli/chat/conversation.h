@@ -21,8 +21,8 @@ class Conversation {
   // A turn of the user, which goes on with one that has no answer: templates take turns that alternate. Said
   // again, it is the same.
   void say(const std::string& text);
-  // Takes back the last turn when it has this role.
-  void drop_last(const std::string& role);
+  // Takes back the last turn when it is the assistant's.
+  void drop_reply();
   void clear() { turns_.clear(); }
 
   // The system prompt, if any, then the turns.
