@@ -13,16 +13,33 @@
 #include "engine/base/error.h"
 
 namespace ete::cli {
+namespace {
+
+[[noreturn]] void fail_at(const std::string& name, const std::string& what, int error) {
+  throw Error(ErrorCode::unavailable, name + ": " + what + ": " + std::strerror(error));
+}
+
+}  // namespace
+
+std::string ReplacementFile::target_of(const std::string& flag, const std::string& path) {
+  constexpr int kMostLinks = 40;  // as Linux follows
+  const std::string name = flag + " " + path;
+  std::error_code error;
+  const auto kind = std::filesystem::status(path, error).type();
+  if (kind != std::filesystem::file_type::not_found && kind != std::filesystem::file_type::regular) {
+    throw Error(ErrorCode::invalid_argument, name + ": not a regular file");
+  }
+  std::filesystem::path target = path;
+  for (int links = 0; std::filesystem::is_symlink(target, error); ++links) {
+    if (links == kMostLinks) fail_at(name, "cannot follow it", ELOOP);
+    target = target.parent_path() / std::filesystem::read_symlink(target, error);
+    if (error) fail_at(name, "cannot follow it", error.value());
+  }
+  return target;
+}
 
 ReplacementFile::ReplacementFile(const std::string& flag, const std::string& path)
-    : name_(flag + " " + path) {
-  std::error_code ignored;
-  const auto kind = std::filesystem::status(path, ignored).type();
-  if (kind != std::filesystem::file_type::not_found && kind != std::filesystem::file_type::regular) {
-    throw Error(ErrorCode::invalid_argument, name_ + ": not a regular file");
-  }
-  path_ = target_of(path);
-  temporary_ = path_ + ".XXXXXX";
+    : name_(flag + " " + path), path_(target_of(flag, path)), temporary_(path_ + ".XXXXXX") {
   fd_ = mkostemp(temporary_.data(), O_CLOEXEC);
   if (fd_ < 0) fail("cannot write beside it", errno);
 }
@@ -52,21 +69,6 @@ void ReplacementFile::place() {
   placed_ = true;
 }
 
-void ReplacementFile::fail(const std::string& what, int error) const {
-  throw Error(ErrorCode::unavailable, name_ + ": " + what + ": " + std::strerror(error));
-}
-
-// What a link, or a link to one, leads to; the path itself when it is none. There need be nothing.
-std::string ReplacementFile::target_of(const std::string& path) const {
-  constexpr int kMostLinks = 40;  // as Linux follows
-  std::filesystem::path target = path;
-  std::error_code error;
-  for (int links = 0; std::filesystem::is_symlink(target, error); ++links) {
-    if (links == kMostLinks) fail("cannot follow it", ELOOP);
-    target = target.parent_path() / std::filesystem::read_symlink(target, error);
-    if (error) fail("cannot follow it", error.value());
-  }
-  return target;
-}
+void ReplacementFile::fail(const std::string& what, int error) const { fail_at(name_, what, error); }
 
 }  // namespace ete::cli

@@ -16,7 +16,10 @@ class ReplacementFile {
   ReplacementFile(const ReplacementFile&) = delete;
   ReplacementFile& operator=(const ReplacementFile&) = delete;
 
-  const std::string& path() const { return path_; }        // of what is replaced, behind all links
+  // What would be replaced, behind all links. There need be nothing. Throws as the constructor does.
+  static std::string target_of(const std::string& flag, const std::string& path);
+
+  const std::string& path() const { return path_; }        // target_of() it
   const std::string& draft() const { return temporary_; }  // where it lies until place()
   void write(const std::string& bytes);
   void keep_mode();  // that of what it replaces, if there is any
@@ -24,10 +27,9 @@ class ReplacementFile {
 
  private:
   [[noreturn]] void fail(const std::string& what, int error) const;
-  std::string target_of(const std::string& path) const;
 
   const std::string name_;
-  std::string path_;
+  const std::string path_;
   std::string temporary_;
   int fd_ = -1;
   bool placed_ = false;

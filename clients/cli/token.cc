@@ -41,8 +41,8 @@ std::string line_of(const TokenOptions& options, const std::string& token) {
   return line + "\n";
 }
 
-[[noreturn]] void fail(const std::string& path) {
-  throw Error(ErrorCode::unavailable, "--file " + path + ": " + std::strerror(errno));
+[[noreturn]] void fail(const std::string& path, const std::string& what = "") {
+  throw Error(ErrorCode::unavailable, "--file " + path + ": " + what + std::strerror(errno));
 }
 
 std::string contents_of(const std::string& path) {
@@ -54,18 +54,23 @@ std::string contents_of(const std::string& path) {
   return text;
 }
 
-// While it lives, others that add a token to a file of this directory wait: each would drop what the other
-// adds.
+// While it lives, others that add a token to this file wait: each would drop what the other adds.
 class Turn {
  public:
   explicit Turn(const std::string& file) {
-    const std::string parent = std::filesystem::path(file).parent_path();
-    fd_ = open(parent.empty() ? "." : parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd_ < 0) fail(file);
+    // The file itself is replaced, and who may only read a directory can lock that. NFS locks only what is
+    // open for writing.
+    const std::string lock = file + ".lock";
+    fd_ = open(lock.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd_ < 0) fail(file, "cannot open " + lock + ": ");
+    if (flock(fd_, LOCK_EX | LOCK_NB) == 0) return;
+    if (errno == EWOULDBLOCK)
+      std::cerr << "ete token: waits for " + lock + ", which another ete token holds\n";
     while (flock(fd_, LOCK_EX) != 0) {
-      if (errno != EINTR) fail(file);
+      if (errno != EINTR) fail(file, "cannot lock " + lock + ": ");
     }
   }
+  // The lock's file stays: others may wait for it, and would go on beside those that made a new one.
   ~Turn() { close(fd_); }
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
@@ -87,9 +92,10 @@ void check_draft(const ReplacementFile& file, const std::string& token) {
 
 int make(const TokenOptions& options) {
   const std::string token = service::make_token();
-  ReplacementFile file("--file", options.file);
   {
-    const Turn turn(file.path());
+    // Before anything is written: who is interrupted while it waits leaves nothing.
+    const Turn turn(ReplacementFile::target_of("--file", options.file));
+    ReplacementFile file("--file", options.file);
     file.write(contents_of(file.path()) + line_of(options, token));
     file.keep_mode();
     check_draft(file, token);

@@ -1,8 +1,11 @@
 """`ete token`. Argument: the path of ete."""
 
+import fcntl
 import hashlib
 import os
 import pathlib
+import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -49,13 +52,50 @@ class Token(unittest.TestCase):
         kept = self.path.read_text()
         self.assertEqual([line.split()[0] for line in kept.splitlines()], ["a", "b"])
         self.check_failure(link, "a", 1, f"{self.path}:3: the name a is there twice")
-        self.assertEqual((self.path.read_text(), sorted(os.listdir(self.directory))), (kept, ["link", "tokens"]))
+        self.assertEqual((self.path.read_text(), sorted(os.listdir(self.directory))), (kept, ["link", "tokens", "tokens.lock"]))
+
+    def test_a_file_that_another_adds_to(self):
+        link = pathlib.Path(self.directory, "link")
+        link.symlink_to("tokens")
+        self.end(start(link, "a"))
+        kept = self.path.read_text()
+        lock = pathlib.Path(self.directory, "tokens.lock")
+        self.assertEqual(lock.stat().st_mode & 0o777, 0o600)
+        with lock.open("r+") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            for number in (signal.SIGINT, None):
+                process = start(link, "b")
+                self.addCleanup(process.kill)
+                self.assertTrue(select.select([process.stderr], [], [], TIMEOUT)[0], "it waits without a word")
+                self.assertEqual(process.stderr.readline(), f"ete token: waits for {lock}, which another ete token holds\n")
+                self.assertEqual(sorted(os.listdir(self.directory)), ["link", "tokens", "tokens.lock"])
+                if number is not None:
+                    process.send_signal(number)
+                    process.communicate(timeout=TIMEOUT)
+                    self.assertEqual(process.returncode, -number)
+        self.end(process)
+        self.assertEqual([line.split()[0] for line in self.path.read_text().splitlines()], ["a", "b"])
+        self.assertTrue(self.path.read_text().startswith(kept))
+
+    def test_who_may_only_read_the_directory_holds_nobody_up(self):
+        directory = os.open(self.directory, os.O_RDONLY)
+        self.addCleanup(os.close, directory)
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        self.end(start(self.path, "a"))
+
+    def test_a_lock_that_is_none(self):
+        lock = pathlib.Path(self.directory, "tokens.lock")
+        lock.symlink_to("elsewhere")
+        self.check_failure(self.path, "a", 1, f"{self.path}: cannot open {lock}: Too many levels of symbolic links")
+        self.assertEqual(os.listdir(self.directory), ["tokens.lock"])
 
     def test_several_at_a_time(self):
         link = pathlib.Path(self.directory, "elsewhere", "link")
         link.parent.mkdir()
         link.symlink_to("../tokens")
-        said = [self.end(process) for process in [start((self.path, link)[i % 2], f"n{i}") for i in range(20)]]
+        processes = [start((self.path, link)[i % 2], f"n{i}") for i in range(20)]
+        said = [process.communicate(timeout=TIMEOUT)[0].strip() for process in processes]
+        self.assertEqual({process.returncode for process in processes}, {0})
         kept = {line.split()[1] for line in self.path.read_text().splitlines()}
         self.assertEqual(kept, {hashlib.sha256(token.encode()).hexdigest() for token in said})
 
