@@ -30,13 +30,22 @@ std::string unknown_text(const CLI::App& app) {
   return "\"" + *flag + "\" is no option of " + command + "; " + command + " --help lists them";
 }
 
-// CLI11 would take the next argument for the value.
-void refuse_empty_values(int argc, const char* const* argv) {
+// The command that the first argument names, or the program.
+const CLI::App& command_of(const CLI::App& app, int argc, const char* const* argv) {
+  const auto is_named = [&](const CLI::App* one) { return argc > 1 && one->check_name(argv[1]); };
+  const std::vector<const CLI::App*> named = app.get_subcommands(is_named);
+  return named.empty() ? app : *named.front();
+}
+
+// CLI11 would take the next argument for the value. What only looks like an option may be the value of one.
+void refuse_empty_values(const CLI::App& app, int argc, const char* const* argv) {
+  const CLI::App& command = command_of(app, argc, argv);
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
     if (argument == "--") return;
     if (!argument.starts_with("--") || argument.find('=') != argument.size() - 1) continue;
     const std::string flag(argument.substr(0, argument.size() - 1));
+    if (command.get_option_no_throw(flag) == nullptr) continue;
     throw CLI::ValidationError(flag, "nothing stands right behind \"" + flag + "=\"; expected a value there");
   }
 }
@@ -105,7 +114,7 @@ std::string error_line(const std::string& name, const std::string& message) {
 
 std::optional<int> parse_command_line(CLI::App& app, int argc, const char* const* argv) {
   try {
-    refuse_empty_values(argc, argv);
+    refuse_empty_values(app, argc, argv);
     app.parse(argc, argv);
     return std::nullopt;
   } catch (const CLI::Success& success) {

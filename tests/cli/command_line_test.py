@@ -163,6 +163,9 @@ class Usage(CommandLineTest):
             cases += [([*run, "text", flag + "=" + value], flag) for value in values]
         cases.append(([*run, "text", *["--stop=a"] * 65], "--stop"))
         cases += [([*run, flag, "text"], f'nothing stands right behind "{flag}"') for flag in ("--stop=", "--model=")]
+        # What only looks like an option is a value, or an option that is none.
+        cases.append(([*run, "text", "--stop", "--x=", "--top-p", "7"], '--top-p: "7" is not accepted'))
+        cases.append(([*run, "--x=", "text"], '"--x=" is no option of ete run'))
         cases.append(([*run, "--stop", "", "text"], '--stop: "" is not accepted: 1 to 1024 bytes'))
         return cases
 
