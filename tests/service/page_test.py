@@ -234,6 +234,17 @@ class Browser(BrowserTest):
         self.keys(Keys.ESCAPE)
         self.get("#open-settings").click()
         self.assertEqual(self.get("#top_p").get_property("value"), "0.9")
+        self.keys(Keys.ESCAPE)
+        # As is a token that no header can carry, which would seem to be a server that is gone.
+        hint = self.get("#token-note").get_attribute("textContent")
+        for token in ("ete-\u2026", "ete-\u00e9", "two words"):
+            self.settle(token=token)
+            self.assertIn("expected printable ASCII without blanks", self.get("#token-note").text)
+            self.assertEqual((self.focused(), self.get("#token").get_attribute("aria-invalid")), ("token", "true"))
+            self.keys(Keys.ESCAPE)
+            self.get("#open-settings").click()
+            self.assertEqual((self.get("#token").get_property("value"), self.get("#token-note").text), ("secret", hint))
+            self.keys(Keys.ESCAPE)
 
     def test_a_refusal_can_be_tried_again(self):
         self.script("document.getElementById('prompt').value = arguments[0]", "word " * 2000)

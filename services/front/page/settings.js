@@ -22,11 +22,17 @@ function objection(field, text) {
   return `${text} is not accepted; expected ${kind} ${range}, or nothing`;
 }
 
+// Likewise of a token. What no header can carry would fail as if the server were gone.
+function tokenObjection(text) {
+  return /^[\x21-\x7e]*$/.test(text) ? "" : "This is no token; expected printable ASCII without blanks, or nothing";
+}
+
 export class Settings {
   // onSaved: called after each change.
   constructor(onSaved) {
     this.onSaved = onSaved;
     this.dialog = byId("settings");
+    this.token = { name: "token", hint: byId("token-note").textContent };
     this.dialog.querySelector(".fields").append(...FIELDS.map((field) => this.#field(field)));
     byId("open-settings").addEventListener("click", () => this.open());
     byId("settings-cancel").addEventListener("click", () => this.dialog.close());
@@ -42,6 +48,7 @@ export class Settings {
     byId("system").value = this.values.system ?? "";
     byId("theme").value = this.values.theme ?? "auto";
     byId("token").value = loadToken();
+    this.#object(this.token, "");
     for (const field of FIELDS) {
       byId(field.name).value = this.values[field.name] ?? "";
       this.#object(field, "");
@@ -93,11 +100,15 @@ export class Settings {
       this.#object(field, why);
       if (why !== "" && wrong === null) wrong = byId(field.name);
     }
+    const token = byId("token").value.trim();
+    const why = tokenObjection(token);
+    this.#object(this.token, why);
+    if (why !== "") wrong ??= byId("token");
     if (wrong !== null) return wrong.focus();
     this.values = { system: byId("system").value, theme: byId("theme").value };
     for (const field of FIELDS) this.values[field.name] = byId(field.name).value.trim();
     saveSettings(this.values);
-    saveToken(byId("token").value.trim());
+    saveToken(token);
     this.#applyTheme();
     this.dialog.close();
     this.onSaved();
