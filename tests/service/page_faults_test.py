@@ -106,6 +106,30 @@ class Faults(BrowserTest):
         self.until(lambda: len(self.replies()) == 3 and self.idle())
         self.assertEqual([one["content"] for one in self.kept()[::2]], ["one", "two", "three"])
 
+    def test_back_before_the_reply_has_ended(self):
+        self.settle(max_tokens="900")
+        self.say("Tell me a story.")
+        self.until(lambda: self.replies() and len(self.replies()[0]) > 20)
+        self.script("""for (const name of ['pagehide', 'pageshow'])
+            window.dispatchEvent(new PageTransitionEvent(name, {persisted: true}))""")
+        self.until(self.idle)
+        self.assertEqual([one.text for one in self.all(".again button")], ["Reply again"])
+
+    def test_a_tab_without_room(self):
+        self.settle(max_tokens="5")
+        self.say("one")
+        self.until(lambda: self.replies() and self.idle())
+        self.script("""const real = Storage.prototype.setItem;
+            Storage.prototype.setItem = function (key, value) {
+              if (this === sessionStorage) throw new DOMException('full', 'QuotaExceededError');
+              real.call(this, key, value);
+            }""")
+        self.say("two")
+        self.until(lambda: len(self.replies()) == 2 and self.idle())
+        self.reload()
+        said = [one.text for one in self.all("#log > .user .body")]
+        self.assertEqual((said, len(self.replies())), (["one", "two"], 2))
+
     def test_a_browser_that_keeps_nothing(self):
         forbid = """for (const name of ['localStorage', 'sessionStorage'])
             Object.defineProperty(window, name, {get() { throw new DOMException('denied', 'SecurityError'); }})"""

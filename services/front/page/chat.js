@@ -289,6 +289,7 @@ export class Chat {
   }
 
   #offerRetry() {
+    this.#clearExtras();
     const role = this.messages.at(-1)?.role;
     const offered = {
       user: () => [element("p", { class: "note", text: "This message has no answer yet." }), ...this.#remedies()],
@@ -320,7 +321,6 @@ export class Chat {
   }
 
   #drawAll() {
-    this.#clearExtras();
     this.log.replaceChildren(...this.messages.map((message) => new MessageView(message).node));
     this.#showEmpty();
     this.#offerRetry();

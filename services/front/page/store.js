@@ -28,6 +28,14 @@ function write(storage, key, value) {
   }
 }
 
+function remove(storage, key) {
+  try {
+    window[storage].removeItem(key);
+  } catch {
+    // Where that is forbidden, there is none.
+  }
+}
+
 const isText = (value) => typeof value === "string";
 
 // The messages of the conversation that was kept; what is no message is left out, and so is a reply that had not begun.
@@ -48,7 +56,10 @@ export function loadConversation() {
 
 export function saveConversation(messages) {
   const everywhere = write("localStorage", CONVERSATION, { version: 1, messages });
-  return write("sessionStorage", CONVERSATION, { version: 1, messages }) && everywhere;
+  const here = write("sessionStorage", CONVERSATION, { version: 1, messages });
+  // An older one would be read first.
+  if (everywhere && !here) remove("sessionStorage", CONVERSATION);
+  return here && everywhere;
 }
 
 export function loadSettings() {
