@@ -68,7 +68,7 @@ void EngineImpl::load(const PreparedModel& prepared, const LoadProgress& progres
       StreamerOptions{.resident = placement_.resident,
                       .slots = placement_.slots,
                       .link_limit = prepared.options.raw.link_limit,
-                      .shares_link = placement_.tiled_kv || placement_.streamed_states,
+                      .copy_piece = shares_link ? kSharedCopyPiece : kCopyPiece,
                       .whole_layers = placement_.host_rows.has_value(),
                       .poison_released_slots = tuning.poison_released_slots,
                       .timeline = timeline});
