@@ -452,32 +452,6 @@ INSTANTIATE_TEST_SUITE_P(Launches, MatmulOfFewRows,
                                           testing::Values(RowKind::decode)),
                          name_of_param);
 
-// The second product of a matrix too large for a cache goes through it from the end.
-TEST(MatmulOfALargeMatrix, GivesTheSameBitsEitherWay) {
-  constexpr int64_t kRows = 16400, kCols = 8192;
-  const RandomMatrix w(WeightFormat::w8_row, kRows, kCols, 41);
-  ASSERT_GT(w.bytes, size_t{128} << 20);
-  const Activations x(2, kCols, 42);
-  ThreadPool pool(2);
-  Workspace workspace(2);
-  const MatmulPath path(KernelFamily::automatic, Math::exact);
-  const CpuContext context{pool, workspace, resolve_matmul_family(KernelFamily::automatic, Math::exact)};
-  EXPECT_FALSE(workspace.goes_backwards(w.view.data, w.bytes));
-  EXPECT_TRUE(workspace.goes_backwards(w.view.data, w.bytes));
-  EXPECT_FALSE(workspace.goes_backwards(w.view.data, w.bytes));
-  EXPECT_FALSE(workspace.goes_backwards(w.view.data + 1, w.bytes)) << "another";
-  EXPECT_FALSE(workspace.goes_backwards(w.view.data + 1, size_t{127} << 20)) << "a cache may hold it";
-  std::vector<std::vector<float>> products;
-  for (int time = 0; time < 3; ++time) {
-    std::vector<float>& y = products.emplace_back(2 * kRows);
-    matmul_cpu(context, path, RowKind::decode, x.row(0), x.stride, 2,
-               {{.w = w.view, .row_end = kRows, .y = y.data(), .y_stride = kRows}});
-  }
-  EXPECT_EQ(products[1], products[0]);
-  EXPECT_EQ(products[2], products[0]);
-  EXPECT_NE(products[0].back(), 0.0f);
-}
-
 TEST(MatmulFamilies, NamesWhatRunsHere) {
   for (Math math : {Math::exact, Math::fast}) {
     const std::vector<KernelFamily> families = supported_families(math);
