@@ -114,7 +114,7 @@ class Device {
   virtual Buffer allocate(size_t bytes, MemorySpace space) = 0;
   // Pins memory of MemorySpace::plain where it is, once it was written: pages are locked faster when they are
   // there. False, and why: the system refuses; the memory stays as it was. Any thread.
-  virtual bool pin(const std::byte* /*data*/, std::string* /*why*/) { return true; }
+  virtual bool pin(const std::byte* data, std::string* why) = 0;
   // dst and src in any space; host memory must be pinned for the copy to overlap. Both stay alive until
   // done.
   virtual void copy_async(Stream& stream, void* dst, const void* src, size_t bytes) = 0;

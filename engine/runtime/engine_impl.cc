@@ -63,12 +63,13 @@ void EngineImpl::load(const PreparedModel& prepared, const LoadProgress& progres
   streams_.copy_in = device_->create_stream("ete copy in");
   streams_.write_back = device_->create_stream("ete write back");
   vocabulary_ = place_vocabulary(*device_, *store_, placement_.vocabulary, *arena_, *streams_.copy_in);
+  const bool shares_link = placement_.tiled_kv || placement_.streamed_states;
   streamer_ = std::make_unique<LayerStreamer>(
       *device_, *store_, *arena_, *streams_.copy_in,
       StreamerOptions{.resident = placement_.resident,
                       .slots = placement_.slots,
                       .link_limit = prepared.options.raw.link_limit,
-                      .shares_link = placement_.tiled_kv || placement_.streamed_states,
+                      .copy_piece = shares_link ? kSharedCopyPiece : kCopyPiece,
                       .whole_layers = placement_.host_rows.has_value(),
                       .poison_released_slots = tuning.poison_released_slots,
                       .timeline = timeline});

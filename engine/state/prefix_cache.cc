@@ -122,6 +122,7 @@ PrefixCache::Block* PrefixCache::child_for(Block& parent, std::span<const int32_
     touch(*child);
     if (common == std::ssize(ids)) return child.get();
     child->ids.assign(ids.begin(), ids.end());
+    if (child->page.front().data() != page.data()) drop_rows(*child);  // they are of the page that goes
     child->page.front() = page;
     return child.get();
   }
@@ -150,6 +151,11 @@ void PrefixCache::keep_row(Block& block, int64_t positions, const Row& row, cons
   bytes_ += bytes_of(row);
 }
 
+void PrefixCache::drop_rows(Block& block) {
+  for (const auto& [positions, row] : block.rows) bytes_ -= bytes_of(row);
+  block.rows.clear();
+}
+
 bool PrefixCache::make_room(uint64_t more, const Insertion& insertion) {
   if (more > limit_bytes_) return false;
   while (bytes_ > limit_bytes_ - more) {
@@ -166,11 +172,11 @@ bool PrefixCache::evict_one() {
 }
 
 void PrefixCache::evict_oldest(const Block* kept_root) {
-  const Block* block = by_use_.begin()->second;
+  Block* block = by_use_.begin()->second;
   CHECK(block->children.empty(), "a block that others go on from");
   by_use_.erase(by_use_.begin());
   bytes_ -= page_bytes() + block->states.size() * states_.session_bytes();
-  for (const auto& [positions, row] : block->rows) bytes_ -= bytes_of(row);
+  drop_rows(*block);
   Block* parent = block->parent;
   std::erase_if(parent->children, [block](const auto& child) { return child.get() == block; });
   if (parent != kept_root) drop_if_empty(parent);

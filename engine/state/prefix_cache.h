@@ -92,6 +92,7 @@ class PrefixCache {
                    const Insertion& insertion);
   bool keep_state(Block& block, int64_t positions, const RecurrentState& state, const Insertion& insertion);
   void keep_row(Block& block, int64_t positions, const Row& row, const Insertion& insertion);
+  void drop_rows(Block& block);
   bool make_room(uint64_t more, const Insertion& insertion);
   void evict_oldest(const Block* kept_root);
   void touch(Block& block);

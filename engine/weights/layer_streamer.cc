@@ -7,14 +7,6 @@
 
 namespace ete {
 
-namespace {
-
-// Copies of this size reach a link's full rate; smaller pieces would only add launches.
-constexpr size_t kCopyPiece = size_t{16} << 20;
-constexpr size_t kSharedCopyPiece = size_t{4} << 20;
-
-}  // namespace
-
 // Calls once: when the copy stream reaches it, or when it is dropped there because a copy before it failed.
 // Someone waits for the call.
 class LayerStreamer::Notice {
@@ -207,9 +199,8 @@ void LayerStreamer::bring(int64_t layer, std::byte* data, size_t begin, size_t e
     std::byte* packed = staging_.size() > 0 ? staging_.data() : data;
     device_.host_async(copy_, [this, layer, packed] { store_.pack_layer(layer, packed); });
   }
-  const size_t whole_piece = options_.shares_link ? kSharedCopyPiece : kCopyPiece;
-  for (size_t done = begin; done < end; done += whole_piece) {
-    const size_t piece = std::min(whole_piece, end - done);
+  for (size_t done = begin; done < end; done += options_.copy_piece) {
+    const size_t piece = std::min(options_.copy_piece, end - done);
     if (pacer_) pacer_->begin(copy_);
     if (home != nullptr) device_.copy_async(copy_, data + done, home + done, piece);
     if (pacer_) pacer_->end(copy_, piece);

@@ -47,12 +47,16 @@ class LayerLease {
   Stream* compute_;
 };
 
+// Copies of this size reach a link's full rate; smaller pieces would only add launches.
+inline constexpr size_t kCopyPiece = size_t{16} << 20;
+// Where others' copies take turns with these on the link, and would wait for each piece.
+inline constexpr size_t kSharedCopyPiece = size_t{4} << 20;
+
 struct StreamerOptions {
-  std::vector<bool> resident;  // [layers]: on the device for good
-  int slots = 0;               // at least 2 when a layer is streamed
-  uint64_t link_limit = 0;     // bytes a second that copies are paced to; 0: none
-  // Others' copies take turns with these on the link: smaller pieces keep them from waiting long.
-  bool shares_link = false;
+  std::vector<bool> resident;      // [layers]: on the device for good
+  int slots = 0;                   // at least 2 when a layer is streamed
+  uint64_t link_limit = 0;         // bytes a second that copies are paced to; 0: none
+  size_t copy_piece = kCopyPiece;  // bytes of a copy
   // Slots and resident layers have room for the host's rows too, which passes may ask for (begin_pass). Not
   // where the device shares host memory: its kernels read those rows at home.
   bool whole_layers = false;

@@ -245,6 +245,7 @@ WeightStore::WeightStore(Device& device, const TensorSource& source, const Model
   if (in_file) {
     fetcher_ = std::make_unique<Fetcher>(source, weights.layers, pool.size());
   } else {
+    layers_.reserve(weights.layers.size());  // a blob that is being pinned has a place to go
     for (size_t i = 0; i < weights.layers.size(); ++i)
       layers_.push_back(make(weights.layers[i], layout_.layers[i]));
   }

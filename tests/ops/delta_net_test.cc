@@ -183,6 +183,7 @@ const DeltaNetShape kShapes[] = {
      .tiled_value_heads = true},
     {.key_heads = 1, .value_heads = 2, .key_dim = 128, .value_dim = 128, .conv_kernel = 4},
     {.key_heads = 1, .value_heads = 1, .key_dim = 200, .value_dim = 36, .conv_kernel = 4},
+    {.key_heads = 1, .value_heads = 1, .key_dim = 100, .value_dim = 200, .conv_kernel = 4},
 };
 
 class DeltaNetTest : public OpsTest {

@@ -262,15 +262,25 @@ TEST_P(MatmulOfFewRows, EveryLaunchGivesTheSameBits) {
   ASSERT_GT(launches, 1);
   for (const auto& [rows, cols] : sizes) {
     const RandomMatrix w(format(), rows, cols, 25);
-    const Activations x(17, cols, 26);
-    std::vector<float> among(static_cast<size_t>(17 * rows));
-    run_there(0, x.row(0), x.stride, 17,
-              {{.w = w.view, .row_end = rows, .y = among.data(), .y_stride = rows}});
+    // Of floats, so that the others run beside it.
+    const RandomMatrix floats(WeightFormat::bf16, 24, cols, 27);
+    const Activations x(17, cols, 26), bias(1, rows, 28);
+    const auto product_of = [&](int launch, int64_t m) {
+      std::vector<float> y(static_cast<size_t>(m * (rows + 24)), 0.5f);
+      run_there(launch, x.row(0), x.stride, m,
+                {{.w = floats.view, .row_end = 24, .y = y.data() + rows, .y_stride = rows + 24},
+                 {.w = w.view,
+                  .row_end = rows,
+                  .bias = bias.row(0),
+                  .y = y.data(),
+                  .y_stride = rows + 24,
+                  .add_to_y = true}});
+      return y;
+    };
+    const std::vector<float> among = product_of(0, 17);
     for (int launch = 0; launch < launches; ++launch) {
       for (const int64_t m : {1, 2, 8, 9, 16}) {
-        std::vector<float> few(static_cast<size_t>(m * rows));
-        run_there(launch, x.row(0), x.stride, m,
-                  {{.w = w.view, .row_end = rows, .y = few.data(), .y_stride = rows}});
+        const std::vector<float> few = product_of(launch, m);
         for (size_t i = 0; i < few.size(); ++i) {
           ASSERT_EQ(few[i], among[i]) << "launch " << launch << ", " << m << " of x by " << rows << " rows, "
                                       << cols << " columns, element " << i;
@@ -441,27 +451,6 @@ INSTANTIATE_TEST_SUITE_P(Launches, MatmulOfFewRows,
                                                           WeightFormat::w4_g128),
                                           testing::Values(RowKind::decode)),
                          name_of_param);
-
-// The second product of a matrix too large for a cache goes through it from the end.
-TEST(MatmulOfALargeMatrix, GivesTheSameBitsEitherWay) {
-  constexpr int64_t kRows = 16400, kCols = 8192;
-  const RandomMatrix w(WeightFormat::w8_row, kRows, kCols, 41);
-  ASSERT_GT(w.bytes, size_t{128} << 20);
-  const Activations x(2, kCols, 42);
-  ThreadPool pool(2);
-  Workspace workspace(2);
-  const MatmulPath path(KernelFamily::automatic, Math::exact);
-  const CpuContext context{pool, workspace, resolve_matmul_family(KernelFamily::automatic, Math::exact)};
-  std::vector<std::vector<float>> products;
-  for (int time = 0; time < 3; ++time) {
-    std::vector<float>& y = products.emplace_back(2 * kRows);
-    matmul_cpu(context, path, RowKind::decode, x.row(0), x.stride, 2,
-               {{.w = w.view, .row_end = kRows, .y = y.data(), .y_stride = kRows}});
-  }
-  EXPECT_EQ(products[1], products[0]);
-  EXPECT_EQ(products[2], products[0]);
-  EXPECT_NE(products[0].back(), 0.0f);
-}
 
 TEST(MatmulFamilies, NamesWhatRunsHere) {
   for (Math math : {Math::exact, Math::fast}) {

@@ -34,6 +34,7 @@ class DetachedDevice final : public Device {
   std::unique_ptr<Stream> create_stream(const std::string& name) override { return cpu_.create_stream(name); }
   std::unique_ptr<Event> create_event() override { return cpu_.create_event(); }
   Buffer allocate(size_t bytes, MemorySpace space) override { return cpu_.allocate(bytes, space); }
+  bool pin(const std::byte* data, std::string* why) override { return cpu_.pin(data, why); }
   void copy_async(Stream& stream, void* dst, const void* src, size_t bytes) override {
     cpu_.copy_async(stream, dst, src, bytes);
   }

@@ -131,6 +131,20 @@ TEST_P(PrefixReuseTest, APromptThatWasPartOfAReplyIsTheSameEachTime) {
   }
 }
 
+// The reply's page takes the place of the prompt's, whose row may not stay beside it.
+TEST_P(PrefixReuseTest, APromptThatBecamePartOfAReplyIsTheSameEachTime) {
+  const auto engine = load(options());
+  const std::vector<int32_t> prompt = ids(200);
+  conversation(*engine, prompt, {}, 0);
+  wait_until_idle(*engine);
+  const std::vector<int32_t> rest(prompt.begin() + 150, prompt.end());
+  conversation(*engine, first(prompt, 150), joined(rest, ids(20, 3)), is_hybrid() ? 0 : 149);
+  wait_until_idle(*engine);
+  const int64_t reused = is_hybrid() ? 0 : 199;
+  const Rows due = conversation(*engine, prompt, ids(8, 7), reused);
+  EXPECT_EQ(first_different(conversation(*engine, prompt, ids(8, 7), reused), due), -1);
+}
+
 TEST_P(PrefixReuseTest, WantedRowsAreComputed) {
   const auto engine = load(options());
   const Rows due = prompt_rows(*engine, ids(100));

@@ -207,6 +207,26 @@ TEST_F(PrefixCacheTest, RecurrentStateIsFoundWhereItWasKept) {
   EXPECT_EQ(cache.idle().state_bytes, 4 * hybrid_.session_bytes());
 }
 
+// A row is what its own session's pages and state give.
+TEST_F(PrefixCacheTest, RowsGoWithTheirPages) {
+  PrefixCache cache(kv_, hybrid_, 64 * page());
+  const auto logits = std::make_shared<const std::vector<float>>(10, 1.5f);
+  const auto keep = [&](int64_t length) {
+    const Computed session = computed(hybrid_, length);
+    cache.insert("", row(length), session.kv, session.state, logits, PrefixCache::RowBeside::own);
+  };
+  keep(200);
+  const uint64_t with_row = page() + hybrid_.session_bytes() + 10 * sizeof(float);
+  EXPECT_EQ(cache.bytes(), with_row);
+  EXPECT_EQ(cache.find("", row(200), 200).row, logits);
+  keep(200);
+  EXPECT_EQ(cache.find("", row(200), 200).row, logits) << "the pages that were there stay";
+  keep(300);
+  EXPECT_EQ(cache.find("", row(200), 200).row, nullptr) << "its page was another's";
+  EXPECT_EQ(cache.find("", row(300), 300).row, logits);
+  EXPECT_EQ(cache.bytes(), with_row + hybrid_.session_bytes());
+}
+
 TEST_F(PrefixCacheTest, StatesCountAndAreCopiedByThoseWhoFoundThem) {
   PrefixCache cache(kv_, hybrid_, 64 * page());
   keep_hybrid(cache, row(300));

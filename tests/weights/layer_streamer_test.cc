@@ -80,7 +80,8 @@ TEST_F(StreamerTest, StreamedLayersArriveInTurn) {
       expect_passes(
           *store,
           {.resident = std::vector<bool>(kLayers, false), .slots = slots, .poison_released_slots = true}, 3);
-      expect_passes(*store, {.resident = {false, true, false, false, true}, .slots = slots}, 3);
+      expect_passes(*store,
+                    {.resident = {false, true, false, false, true}, .slots = slots, .copy_piece = 100}, 3);
     }
   }
 }
@@ -223,6 +224,7 @@ class RefusingDevice final : public Device {
   }
   std::unique_ptr<Event> create_event() override { return inner_.create_event(); }
   Buffer allocate(size_t bytes, MemorySpace space) override { return inner_.allocate(bytes, space); }
+  bool pin(const std::byte* data, std::string* why) override { return inner_.pin(data, why); }
   void copy_async(Stream& stream, void* dst, const void* src, size_t bytes) override {
     grant_or_refuse();
     inner_.copy_async(stream, dst, src, bytes);

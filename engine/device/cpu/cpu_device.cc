@@ -34,6 +34,7 @@ int pool_size(int threads) {
 
 std::string capability() {
   const CpuFeatures& features = cpu_features();
+  if (features.amx) return "amx";
   if (features.vnni) return "vnni";
   if (features.avx512) return "avx512";
   return features.avx2 ? "avx2" : "plain";

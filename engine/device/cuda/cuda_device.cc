@@ -120,8 +120,9 @@ class Memory {
   cudaError_t pin(const std::byte* data) {
     const size_t bytes = plain_bytes(data);
     const cudaError_t result = cudaHostRegister(const_cast<std::byte*>(data), bytes, cudaHostRegisterDefault);
+    if (result != cudaSuccess) return result;
     std::lock_guard lock(mutex_);
-    plain_[data].pinned = result == cudaSuccess;
+    plain_.at(data).pinned = true;
     return result;
   }
   void add_plain(const std::byte* data, size_t bytes) {

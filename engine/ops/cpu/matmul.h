@@ -9,8 +9,8 @@
 // y = W x over packed weights, on the host. Each output element has one fixed order of reduction over K per
 // (family, math, kind): it depends neither on m, nor on row ranges, nor on the number of threads (I3).
 //
-// Decode kernels read a panel once for up to four rows of x and dot it as stored; the block's scale
-// multiplies the block's partial sum. Prefill kernels expand a panel's K-range to f32 and run a
+// Decode kernels read a panel once for up to four rows of x (sixteen with tiles) and dot it as stored; the
+// block's scale multiplies the block's partial sum. Prefill kernels expand a panel's K-range to f32 and run a
 // register-blocked outer product over it (Goto and van de Geijn 2008).
 //
 // Math::fast dots the integers of quantised weights with x rounded to int8 per 32 columns, an error of at

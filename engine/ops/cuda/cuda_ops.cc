@@ -39,7 +39,8 @@ class CudaOps final : public Ops {
         host_(device, pool_, {}),
         host_products_(device, pool_, {.math = options.math}),
         reducer_(device, ring_, host_),
-        decode_shapes_(decode_shapes_for(device, family_, options)) {}
+        decode_shapes_(decode_shapes_for(device, family_, options)),
+        has_mma_delta_net_(family_ == KernelFamily::mma && has_mma_delta_net(device)) {}
 
   std::string describe() const override {
     if (family_ == KernelFamily::plain) return "exact, plain (decode, prefill)";
@@ -48,9 +49,8 @@ class CudaOps final : public Ops {
                                "32 columns";
     if (family_ == KernelFamily::dp4a) return rounds;
     return rounds +
-           "; attention of prefill rows rounds queries and weights to the type of an f16 or bf16 cache, "
-           "Gated "
-           "DeltaNet of prefill rows its operands to tf32";
+           "; attention of prefill rows rounds queries and weights to the type of an f16 or bf16 cache" +
+           (has_mma_delta_net_ ? ", Gated DeltaNet of prefill rows its operands to tf32" : "");
   }
   std::string describe_launches() const override { return decode_shapes_.describe(); }
   int decode_launches() const override { return family_ == KernelFamily::mma ? cuda::kMostDecodeShapes : 1; }
@@ -173,6 +173,11 @@ class CudaOps final : public Ops {
 
  private:
   static KernelFamily family_for(const DeviceInfo& info, const OpsOptions& options);
+  static bool has_mma_delta_net(Device& device) {
+    const std::unique_ptr<Stream> stream = device.create_stream("ete look");
+    static_cast<void>(cuda_stream_of(*stream));  // makes the device current
+    return cuda::has_mma_delta_net();
+  }
   static cuda::DecodeShapes decode_shapes_for(Device& device, KernelFamily family, const OpsOptions& options);
 
   cuda::KvRows kv_rows(Stream& stream, const std::vector<KvSegment>& segments);
@@ -182,7 +187,7 @@ class CudaOps final : public Ops {
   void put_elsewhere(Stream& stream, cuda::DecodeBatch* batch);
   bool launches(RowKind kind, const DeltaNetArgs& args);
   bool has_mma(const DeltaNetShape& shape) const {
-    return family_ == KernelFamily::mma && cuda::has_mma_delta_net(shape);
+    return has_mma_delta_net_ && shape.key_dim <= cuda::kMostMmaKeyDim;
   }
   bool launches(const RmsNormArgs& args) {
     return recorder_.launches(args.x, args.x_stride, args.y, args.y_stride, args.m, args.heads, args.dim,
@@ -208,6 +213,7 @@ class CudaOps final : public Ops {
   CpuOps host_products_;
   LogitsReducer reducer_;
   cuda::DecodeShapes decode_shapes_;
+  bool has_mma_delta_net_;
   Buffer own_workspace_;
   std::byte* workspace_ = nullptr;
   size_t workspace_size_ = 0;

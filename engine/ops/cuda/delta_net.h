@@ -116,7 +116,7 @@ void launch_delta_net_scan(cudaStream_t stream, const DeltaNetView& view, const 
 // On tensor cores, with operands rounded to 10 bits of mantissa: where has_mma_delta_net() on the current
 // device. What is not a number in one channel of v spoils all columns of its head from that row on, not its
 // own only.
-bool has_mma_delta_net(const DeltaNetShape& shape);
+bool has_mma_delta_net();  // for shapes of at most kMostMmaKeyDim
 void launch_delta_net_weigh_mma(cudaStream_t stream, const DeltaNetView& view, const DeltaNetSlab& slab,
                                 const DeltaNetScratch& scratch);
 void launch_delta_net_scan_mma(cudaStream_t stream, const DeltaNetView& view, const DeltaNetSlab& slab,

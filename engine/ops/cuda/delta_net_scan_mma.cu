@@ -2,12 +2,14 @@
 
 #include "engine/device/cuda/cuda_check.h"
 #include "engine/ops/cuda/delta_net_mma.cuh"
+#include "engine/ops/cuda/multiprocessors.cuh"
 
-// The scan of delta_net_scan.cu on tensor cores, from sm_80 on: operands rounded to tf32 (10 bits of
-// mantissa, to nearest), sums and state in f32. A block owns kColumns columns of one value head over a piece.
-// Four warps pass the chunks in turn: v' = u - exp(G) w S, then S; a warp keeps a quarter of S's rows in the
-// accumulators of its products. Four more make what comes out, a chunk behind, so that nothing of it lies on
-// the way from one state to the next. What the next chunk reads is on its way meanwhile.
+// The scan of delta_net_scan.cu on tensor cores, where a block may have the shared memory (sm_90): operands
+// rounded to tf32 (10 bits of mantissa, to nearest), sums and state in f32. A block owns kColumns columns of
+// one value head over a piece. Four warps pass the chunks in turn: v' = u - exp(G) w S, then S; a warp keeps
+// a quarter of S's rows in the accumulators of its products. Four more make what comes out, a chunk behind,
+// so that nothing of it lies on the way from one state to the next. What the next chunk reads is on its way
+// meanwhile.
 
 namespace ete::cuda {
 
@@ -387,13 +389,7 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-bool has_mma_delta_net(const DeltaNetShape& shape) {
-  int device = 0, major = 0, shared = 0;
-  CUDA_CHECK(cudaGetDevice(&device));
-  CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-  CUDA_CHECK(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-  return major >= 8 && shape.key_dim <= kMostMmaKeyDim && ScanMma::kBytes <= static_cast<size_t>(shared);
-}
+bool has_mma_delta_net() { return has_rings_of(static_cast<int>(ScanMma::kBytes)); }
 
 void launch_delta_net_scan_mma(cudaStream_t stream, const DeltaNetView& view, const DeltaNetSlab& slab,
                                const DeltaNetScratch& scratch) {
