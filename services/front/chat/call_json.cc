@@ -4,12 +4,14 @@
 #include <array>
 #include <utility>
 
+#include "services/front/chat/json_builder.h"
+
 namespace ete::front {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kMostDepth = 64;
+constexpr size_t kMostDepth = 64;
 constexpr std::array<std::string_view, 2> kArguments = {"arguments", "parameters"};
 // With what else models write in a call.
 constexpr std::array<std::string_view, 5> kKeys = {"name", "arguments", "parameters", "type", "id"};
@@ -18,19 +20,30 @@ bool is_arguments(std::string_view key) {
   return std::find(kArguments.begin(), kArguments.end(), key) != kArguments.end();
 }
 
+class ShallowBuilder final : public JsonBuilder {
+ public:
+  // size: of the text.
+  explicit ShallowBuilder(size_t size) : JsonBuilder(kMostDepth), size_(size) {}
+
+  bool parse_error(size_t position, const std::string& /*token*/,
+                   const nlohmann::detail::exception& error) override {
+    // A number that no double holds does not get better by what follows.
+    is_open_ = position > size_ && error.id != kNumberOverflow;
+    return false;
+  }
+
+  // Whether there was nothing wrong but that it ended.
+  bool is_open() const { return is_open_; }
+
+ private:
+  const size_t size_;
+  bool is_open_ = false;
+};
+
 // Whether JSON may go on from here.
 bool is_beginning(std::string_view text) {
-  bool is_flat = true;
-  try {
-    const Json whole = Json::parse(text, [&](int depth, Json::parse_event_t /*event*/, Json& /*parsed*/) {
-      return is_flat = is_flat && depth <= kMostDepth;
-    });
-    return is_flat;
-  } catch (const Json::parse_error& error) {
-    return is_flat && error.byte > text.size();
-  } catch (const Json::out_of_range&) {
-    return false;  // a number that no double holds
-  }
+  ShallowBuilder builder(text.size());
+  return Json::sax_parse(text, &builder) || builder.is_open();
 }
 
 // Reads a call as far as it goes.
@@ -136,12 +149,8 @@ class CutReader {
 }  // namespace
 
 Json parse_shallow(std::string_view text) {
-  bool is_shallow = true;
-  const auto within_depth = [&](int depth, Json::parse_event_t /*event*/, Json& /*parsed*/) {
-    return is_shallow = is_shallow && depth <= kMostDepth;
-  };
-  Json json = Json::parse(text, within_depth, false);
-  return is_shallow ? json : Json(Json::value_t::discarded);
+  ShallowBuilder builder(text.size());
+  return Json::sax_parse(text, &builder) ? builder.take() : Json(Json::value_t::discarded);
 }
 
 std::optional<CallJson> read_call(std::string_view text) {

@@ -1,8 +1,10 @@
 #include "services/front/chat/call_xml.h"
 
-#include <cmath>
-#include <set>
+#include <algorithm>
+#include <cstddef>
+#include <iterator>
 #include <string>
+#include <unordered_map>
 #include <utility>
 
 #include "services/front/chat/reply_tags.h"
@@ -11,105 +13,12 @@ namespace ete::front {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using Types = std::set<std::string, std::less<>>;
 
 constexpr std::string_view kFunctionEnd = "</function>";
 constexpr std::string_view kParameter = "<parameter=";
 constexpr std::string_view kParameterEnd = "</parameter>";
-// Schemas come from strangers, and may refer to themselves.
-constexpr int kMostSchemas = 1000;
 
-std::string type_of(const Json& value) {
-  if (!value.is_number()) return value.type_name();
-  if (value.is_number_integer()) return "integer";
-  const double number = value.get<double>();
-  return std::floor(number) == number ? "integer" : "number";
-}
-
-// What the types of JSON are of which a schema says that a value may be of them.
-class SchemaTypes {
- public:
-  // root: what its references refer to.
-  explicit SchemaTypes(const Json& root) : root_(root) {}
-
-  Types of(const Json& schema) {
-    add(schema);
-    return std::move(types_);
-  }
-
-  const Json& resolved(const Json& schema) {
-    const Json* found = &schema;
-    while (found->is_object() && found->contains("$ref") && --left_ > 0) {
-      const Json* target = referred((*found)["$ref"]);
-      if (target == nullptr) break;
-      found = target;
-    }
-    return *found;
-  }
-
- private:
-  const Json* referred(const Json& reference) const {
-    const std::string text = reference.is_string() ? reference.get<std::string>() : "";
-    if (!text.starts_with('#')) return nullptr;
-    try {
-      return &root_.at(Json::json_pointer(text.substr(1)));
-    } catch (const Json::exception&) {
-      return nullptr;
-    }
-  }
-
-  void add(const Json& schema) {
-    if (--left_ <= 0) return;
-    const Json& found = resolved(schema);
-    if (!found.is_object()) return;
-    add_named(found);
-    for (const char* word : {"anyOf", "oneOf", "allOf"}) {
-      if (!found.contains(word) || !found[word].is_array()) continue;
-      for (const Json& one : found[word]) add(one);
-    }
-  }
-
-  void add_named(const Json& schema) {
-    if (const auto type = schema.find("type"); type != schema.end()) {
-      for (const Json& one : type->is_array() ? *type : Json::array({*type})) {
-        if (one.is_string()) types_.insert(one.get<std::string>());
-      }
-      return;
-    }
-    if (const auto values = schema.find("enum"); values != schema.end() && values->is_array()) {
-      for (const Json& one : *values) types_.insert(type_of(one));
-    }
-    if (const auto value = schema.find("const"); value != schema.end()) types_.insert(type_of(*value));
-  }
-
-  const Json& root_;
-  int left_ = kMostSchemas;
-  Types types_;
-};
-
-// nullptr: nothing is known of the tool's parameters.
-const Json* parameters_of(const Json& tools, const std::string& name) {
-  for (const Json& tool : tools) {
-    const Json& function = tool["function"];
-    if (function["name"] == name) return function.contains("parameters") ? &function["parameters"] : nullptr;
-  }
-  return nullptr;
-}
-
-// Empty: nothing is known of them.
-Types types_of(const Json* parameters, const std::string& key) {
-  if (parameters == nullptr) return {};
-  SchemaTypes schemas(*parameters);
-  const Json& all = schemas.resolved(*parameters);
-  if (!all.is_object()) return {};
-  if (const auto own = all.find("properties"); own != all.end() && own->contains(key)) {
-    return schemas.of((*own)[key]);
-  }
-  const auto others = all.find("additionalProperties");
-  return others == all.end() ? Types() : schemas.of(*others);
-}
-
-bool may_be_string(const Types& types) { return types.empty() || types.contains("string"); }
+bool may_be_string(JsonTypes types) { return types.nothing_known() || types.has_string(); }
 
 // Templates show a model its own calls with Python's words, which it then repeats.
 Json word_of_python(std::string_view text) {
@@ -117,10 +26,10 @@ Json word_of_python(std::string_view text) {
   return text == "None" ? Json() : parse_shallow(text);
 }
 
-Json value_of(std::string_view text, const Types& types) {
+Json value_of(std::string_view text, JsonTypes types) {
+  if (types.nothing_known() || types.only_string()) return text;
   Json value = word_of_python(text);
-  const std::string type = value.is_discarded() ? "string" : type_of(value);
-  const bool fits = types.contains(type) || (type == "integer" && types.contains("number"));
+  const bool fits = !value.is_discarded() && types.fits(value);
   if (fits && (value.is_null() || !may_be_string(types))) return value;
   return text;
 }
@@ -135,14 +44,13 @@ std::string_view without_line_before(std::string_view value) {
 
 class XmlReader {
  public:
-  XmlReader(std::string_view text, const Json& tools) : text_(text), tools_(tools) {}
+  XmlReader(std::string_view text, ToolTypes& types) : text_(text), types_(types) {}
 
   // Whether it is a whole call.
   bool read() {
     skip_space();
     if (!take(kFunction) || !take_name(name_)) return false;
     is_named_ = true;
-    parameters_ = parameters_of(tools_, name_);
     skip_space();
     while (!take(kFunctionEnd)) {
       if (!take(kParameter) || !take_parameter()) return false;
@@ -189,18 +97,29 @@ class XmlReader {
   bool take_parameter() {
     std::string key;
     if (!take_name(key)) return false;
-    const Types types = types_of(parameters_, key);
+    const JsonTypes types = types_.of(name_, key);
     const size_t end = text_.find(kParameterEnd);
     if (end == std::string_view::npos) {
       is_open_ = true;
-      if (may_be_string(types) && !types.contains("null")) begin_string(key);
+      if (may_be_string(types) && !types.has_null()) begin_string(key);
       return false;
     }
     std::string_view value = without_line_before(text_.substr(0, end));
     if (value.ends_with('\n')) value.remove_suffix(1);
-    arguments_[key] = value_of(value, types);
+    add(std::move(key), value_of(value, types));
     text_.remove_prefix(end + kParameterEnd.size());
     return true;
+  }
+
+  // operator[] would look through all that are there.
+  void add(std::string key, Json value) {
+    auto& members = arguments_.get_ref<Json::object_t&>();
+    const auto [it, is_new] = places_.try_emplace(key, members.size());
+    if (is_new) {
+      members.emplace_back(std::move(key), std::move(value));
+    } else {
+      std::next(members.begin(), static_cast<std::ptrdiff_t>(it->second))->second = std::move(value);
+    }
   }
 
   void begin_string(const std::string& key) {
@@ -212,25 +131,61 @@ class XmlReader {
   }
 
   std::string_view text_;  // what is left of it
-  const Json& tools_;
+  ToolTypes& types_;
   bool is_open_ = false;  // it ended where more of a call may come
   bool is_named_ = false;
   std::string name_;
-  const Json* parameters_ = nullptr;
   Json arguments_ = Json::object();
-  std::string last_;  // the beginning of the last member
+  std::unordered_map<std::string, size_t> places_;  // of its members
+  std::string last_;                                // the beginning of the last member
 };
 
 }  // namespace
 
-std::optional<CallJson> read_xml_call(std::string_view text, const Json& tools) {
-  XmlReader reader(text, tools);
+XmlCallEnd::Found XmlCallEnd::look(std::string_view text) {
+  while (at_ < text.size()) {
+    const std::string_view rest = text.substr(at_);
+    if (in_ == In::value) {
+      const size_t end = rest.find(kParameterEnd);
+      if (end == std::string_view::npos) {
+        at_ += rest.size() - open_tail(rest, kParameterEnd);
+        return Found::none_yet;
+      }
+      at_ += end + kParameterEnd.size();
+      in_ = In::tags;
+    } else if (in_ == In::function || in_ == In::key) {
+      const size_t end = rest.find_first_of("<>\n");
+      is_named_ = is_named_ || end > 0;
+      at_ += std::min(end, rest.size());
+      if (end == std::string_view::npos) return Found::none_yet;
+      if (rest[end] != '>' || !is_named_) return Found::no_call;
+      ++at_;
+      in_ = in_ == In::function ? In::tags : In::value;
+    } else if (const size_t space = rest.size() - without_space_before(rest).size(); space > 0) {
+      at_ += space;
+    } else if (rest.starts_with(kParameter)) {
+      at_ += kParameter.size();
+      is_named_ = false;
+      in_ = In::key;
+    } else if (rest.starts_with(kFunctionEnd)) {
+      at_ += kFunctionEnd.size();
+      return Found::end;
+    } else {
+      const bool open = kParameter.starts_with(rest) || kFunctionEnd.starts_with(rest);
+      return open ? Found::none_yet : Found::no_call;
+    }
+  }
+  return Found::none_yet;
+}
+
+std::optional<CallJson> read_xml_call(std::string_view text, ToolTypes& types) {
+  XmlReader reader(text, types);
   if (!reader.read()) return std::nullopt;
   return reader.call();
 }
 
-CutCall read_cut_xml_call(std::string_view text, const Json& tools) {
-  XmlReader reader(text, tools);
+CutCall read_cut_xml_call(std::string_view text, ToolTypes& types) {
+  XmlReader reader(text, types);
   if (reader.read()) return {.possible = true, .call = reader.call()};
   return reader.cut();
 }

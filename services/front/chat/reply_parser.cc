@@ -4,7 +4,6 @@
 #include <array>
 #include <utility>
 
-#include "services/front/chat/call_xml.h"
 #include "services/front/chat/reply_tags.h"
 
 namespace ete::front {
@@ -53,7 +52,9 @@ ThinkStyle think_style(std::string_view chat_template, std::string_view prompt) 
 }
 
 ReplyParser::ReplyParser(ReplyStyle style)
-    : style_(std::move(style)), state_(style_.think == ThinkStyle::open ? State::thoughts : State::begin) {}
+    : style_(std::move(style)),
+      types_(style_.offered),
+      state_(style_.think == ThinkStyle::open ? State::thoughts : State::begin) {}
 
 ReplyParser::Parts ReplyParser::push(std::string_view text) {
   Parts parts;
@@ -169,6 +170,8 @@ bool ReplyParser::step_content(Parts& parts, bool last) {
   const std::span tags(kCallTags.data(), style_.tools == ToolCallStyle::xml ? 2 : 1);
   if (take_until(tags, Kind::content, parts, last) == 0) return false;
   tag_ = held_.starts_with(kToolCall) ? kToolCall.size() : 0;
+  searched_ = tag_;
+  end_ = {};
   state_ = State::call;
   return true;
 }
@@ -179,21 +182,20 @@ std::string_view ReplyParser::call_text() const {
 
 // Whether a function's tag without <tool_call> before it only speaks of one: in a call a tool's name follows,
 // and another tag.
-bool ReplyParser::is_prose() const {
-  if (tag_ > 0) return false;
-  const size_t next = std::min(held_.find('<', kFunction.size()), kMostBeginning);
-  const CutCall call = read_cut_xml_call(held_.substr(0, next + kNextTag.size()), *style_.offered);
+bool ReplyParser::is_prose() {
+  const std::string_view begin = std::string_view(held_).substr(0, kMostBeginning);
+  const size_t next = std::min(begin.find('<', kFunction.size()), kMostBeginning);
+  const CutCall call = read_cut_xml_call(held_.substr(0, next + kNextTag.size()), types_);
   if (!call.possible || !call.call) return !call.possible || held_.size() >= kMostBeginning;
-  return std::none_of(style_.offered->begin(), style_.offered->end(),
-                      [&](const auto& tool) { return tool["function"]["name"] == call.call->name; });
+  return !types_.has_tool(call.call->name);
 }
 
 bool ReplyParser::is_json(std::string_view call) const {
   return style_.tools != ToolCallStyle::xml || without_space_before(call).starts_with('{');
 }
 
-std::optional<CallJson> ReplyParser::read(std::string_view call) const {
-  return is_json(call) ? read_call(call) : read_xml_call(call, *style_.offered);
+std::optional<CallJson> ReplyParser::read(std::string_view call) {
+  return is_json(call) ? read_call(call) : read_xml_call(call, types_);
 }
 
 bool ReplyParser::step_bare_call(Parts& parts, bool last) {
@@ -205,15 +207,42 @@ bool ReplyParser::step_bare_call(Parts& parts, bool last) {
   return false;
 }
 
-bool ReplyParser::step_call(Parts& parts, bool last) {
-  if (is_prose()) {
+bool ReplyParser::step_function(Parts& parts, bool last) {
+  // No more of it is looked at, however much came in one piece.
+  const std::string_view text = std::string_view(held_).substr(0, kMostHeld);
+  const auto no_call = [&] {
     take(kFunction.size(), Kind::content, parts);
     state_ = State::content;
     return true;
+  };
+  if (is_prose()) return no_call();
+  if (searched_ == 0) {
+    const XmlCallEnd::Found found = end_.look(text);
+    if (found == XmlCallEnd::Found::no_call) return no_call();
+    if (found == XmlCallEnd::Found::none_yet) return false;
+    searched_ = end_.at();
   }
-  const size_t end = held_.find(kToolCallEnd);
+  const std::string_view behind = text.substr(searched_, kMostBeginning);
+  const std::string_view rest = without_space_before(behind);
+  const bool tag = rest.starts_with(kToolCallEnd);
+  const bool may_be_tag = kToolCallEnd.starts_with(rest) && behind.size() < kMostBeginning;
+  if (!tag && may_be_tag && text.size() < kMostHeld && !last) return false;
+  auto call = read(text.substr(0, searched_));
+  if (!call) return no_call();
+  parts.push_back({Kind::call, std::move(call->arguments), std::move(call->name)});
+  held_.erase(0, searched_ + (tag ? behind.size() - rest.size() + kToolCallEnd.size() : 0));
+  state_ = State::after_thoughts;
+  return true;
+}
+
+bool ReplyParser::step_call(Parts& parts, bool last) {
+  if (tag_ == 0) return step_function(parts, last);
+  const size_t end = held_.find(kToolCallEnd, searched_);
   // A model may leave out the last tag.
-  if (end == std::string::npos && !last) return false;
+  if (end == std::string::npos && !last) {
+    searched_ = held_.size() - open_tail(held_, kToolCallEnd);
+    return false;
+  }
   const size_t after = end == std::string::npos ? held_.size() : end + kToolCallEnd.size();
   if (after > kMostHeld) {
     state_ = State::rest;
@@ -230,8 +259,10 @@ bool ReplyParser::step_call(Parts& parts, bool last) {
 
 void ReplyParser::take_cut(Parts& parts) {
   if (state_ == State::content && style_.tools != ToolCallStyle::none) {
-    // What is held here is the beginning of a tag, and space before it.
-    if (without_space_before(held_).size() >= kTellingBytes) held_.clear();
+    // What is held here is the beginning of a tag, and space before it. One of <function= may as well be
+    // C++'s #include <functional>.
+    const std::string_view tag = without_space_before(held_);
+    if (tag.size() >= kTellingBytes && !kFunction.starts_with(tag)) held_.clear();
     return;
   }
   if (state_ != State::call) return;
@@ -242,7 +273,7 @@ void ReplyParser::take_cut(Parts& parts) {
     held_.resize(held_.size() - tag);
     return;
   }
-  CutCall cut = is_json(text) ? read_cut_call(text) : read_cut_xml_call(text, *style_.offered);
+  CutCall cut = is_json(text) ? read_cut_call(text) : read_cut_xml_call(text, types_);
   if (!cut.possible) return;
   if (cut.call) {
     parts.push_back({.kind = Kind::call,

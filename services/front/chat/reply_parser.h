@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "services/front/chat/call_json.h"
+#include "services/front/chat/call_xml.h"
 
 namespace ete::front {
 
@@ -84,6 +85,8 @@ class ReplyParser {
   bool step_thoughts(Parts& parts, bool last);
   bool step_content(Parts& parts, bool last);
   bool step_call(Parts& parts, bool last);
+  // One without <tool_call> before it.
+  bool step_function(Parts& parts, bool last);
   bool step_bare_call(Parts& parts, bool last);
   // The reply was cut: what is held of a call, or of the tag before one. It is gone then.
   void take_cut(Parts& parts);
@@ -95,14 +98,18 @@ class ReplyParser {
   size_t take_until(std::span<const std::string_view> tags, Kind kind, Parts& parts, bool last);
   // Of what is held.
   std::string_view call_text() const;
-  bool is_prose() const;
+  bool is_prose();
   bool is_json(std::string_view call) const;
-  std::optional<CallJson> read(std::string_view call) const;
+  std::optional<CallJson> read(std::string_view call);
 
   const ReplyStyle style_;
+  ToolTypes types_;
   State state_;
   std::string held_;
-  size_t tag_ = 0;  // bytes of <tool_call> before the call that is held
+  // Of the call that is held:
+  size_t tag_ = 0;       // bytes of <tool_call> before it
+  size_t searched_ = 0;  // bytes in which its end is not
+  XmlCallEnd end_;       // where there is no such tag
 };
 
 }  // namespace ete::front

@@ -6,42 +6,18 @@
 #include <vector>
 
 #include "services/common/safe_text.h"
+#include "services/front/chat/json_builder.h"
 #include "services/front/front_error.h"
 
 namespace ete::front {
 namespace {
 
 constexpr size_t kMaxDepth = 64;
-constexpr size_t kMostShown = 64;     // bytes of a value in a message
-constexpr int kNumberOverflow = 406;  // nlohmann's number for what no double holds
+constexpr size_t kMostShown = 64;  // bytes of a value in a message
 
-// nlohmann's own builder looks through all members of an object for each new one: time that grows with the
-// square of what a request holds.
-class RequestBuilder final : public nlohmann::json_sax<RequestJson> {
+class RequestBuilder final : public JsonBuilder {
  public:
-  RequestJson take() { return std::move(root_); }
-
-  bool null() override { return add(nullptr); }
-  bool boolean(bool value) override { return add(value); }
-  bool number_integer(number_integer_t value) override { return add(value); }
-  bool number_unsigned(number_unsigned_t value) override { return add(value); }
-  bool number_float(number_float_t value, const string_t& /*text*/) override { return add(value); }
-  bool string(string_t& value) override { return add(std::move(value)); }
-  bool binary(binary_t& /*value*/) override { return false; }
-
-  bool start_object(size_t /*size*/) override { return open(RequestJson::object()); }
-  bool key(string_t& name) override {
-    Open& object = open_.back();
-    if (!object.names.insert(name).second) {
-      throw FrontError(FrontErrorCode::invalid_argument,
-                       "the request's JSON has " + shown(name) + " twice in one object");
-    }
-    object.name = std::move(name);
-    return true;
-  }
-  bool end_object() override { return close(); }
-  bool start_array(size_t /*size*/) override { return open(RequestJson::array()); }
-  bool end_array() override { return close(); }
+  RequestBuilder() : JsonBuilder(kMaxDepth) {}
 
   bool parse_error(size_t /*position*/, const std::string& token,
                    const nlohmann::detail::exception& error) override {
@@ -51,29 +27,18 @@ class RequestBuilder final : public nlohmann::json_sax<RequestJson> {
   }
 
  private:
-  struct Open {
-    RequestJson value;
-    std::set<std::string> names;  // of its members, and
-    std::string name;             // the next one's
-  };
-
-  bool open(RequestJson empty) {
-    if (open_.size() >= kMaxDepth) {
-      throw FrontError(FrontErrorCode::invalid_argument,
-                       "the request's JSON is nested more than " + std::to_string(kMaxDepth) + " deep");
-    }
-    open_.push_back({std::move(empty), {}, {}});
-    return true;
+  bool nested_too_deeply() override {
+    throw FrontError(FrontErrorCode::invalid_argument,
+                     "the request's JSON is nested more than " + std::to_string(kMaxDepth) + " deep");
   }
-  bool close() {
-    RequestJson value = std::move(open_.back().value);
-    open_.pop_back();
-    return add(std::move(value));
+  bool named_twice(const std::string& name) override {
+    throw FrontError(FrontErrorCode::invalid_argument,
+                     "the request's JSON has " + shown(name) + " twice in one object");
   }
   // Where the next value stands.
   std::string path() const {
     std::string path;
-    for (const Open& in : open_) {
+    for (const Open& in : open_values()) {
       if (in.value.is_array()) {
         path += "[" + std::to_string(in.value.size()) + "]";
       } else {
@@ -82,19 +47,6 @@ class RequestBuilder final : public nlohmann::json_sax<RequestJson> {
     }
     return path;
   }
-  bool add(RequestJson value) {
-    if (open_.empty()) {
-      root_ = std::move(value);
-    } else if (Open& in = open_.back(); in.value.is_array()) {
-      in.value.push_back(std::move(value));
-    } else {
-      in.value.get_ref<RequestJson::object_t&>().emplace_back(std::move(in.name), std::move(value));
-    }
-    return true;
-  }
-
-  RequestJson root_;
-  std::vector<Open> open_;
 };
 
 }  // namespace

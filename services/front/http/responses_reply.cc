@@ -30,7 +30,7 @@ class ResponsesReply final : public OpenAiReply {
   std::string finish(int /*choice*/, const v1::Finish& finish) override {
     reason_ = finish.reason();
     std::string events = take(parser_.finish(end_of(finish)));
-    events += close();
+    events += close(is_cut());
     return events;
   }
   std::string last(const TokenUsage& usage) override {
@@ -41,7 +41,7 @@ class ResponsesReply final : public OpenAiReply {
     reason_ = choices[0].finish.reason();
     take(parser_.push(choices[0].text));
     take(parser_.finish(end_of(choices[0].finish)));
-    close();
+    close(is_cut());
     return json_text(response_json(is_cut() ? "incomplete" : "completed", usage_json(usage)));
   }
 
@@ -129,7 +129,7 @@ class ResponsesReply final : public OpenAiReply {
   std::string add_text(Kind kind, const std::string& text) {
     std::string events;
     if (open_ != kind) {
-      events = close();
+      events = close(false);
       events += open(kind);
     }
     text_ += text;
@@ -151,8 +151,8 @@ class ResponsesReply final : public OpenAiReply {
     return events;
   }
 
-  // The item that is being written, if one is.
-  std::string close() {
+  // The item that is being written, if one is. cut: the reply was, in its middle.
+  std::string close(bool cut) {
     if (open_ == Kind::none) return "";
     if (open_ == Kind::reasoning) {
       thought_tokens_ +=
@@ -165,7 +165,7 @@ class ResponsesReply final : public OpenAiReply {
     Json part = place(true);
     part["part"] = part_json(text_);
     events += event("response.content_part.done", part);
-    Json item = item_json(is_cut() ? "incomplete" : "completed", Json::array({part_json(text_)}));
+    Json item = item_json(cut ? "incomplete" : "completed", Json::array({part_json(text_)}));
     events += event("response.output_item.done", {{"output_index", output_.size()}, {"item", item}});
     output_.push_back(std::move(item));
     text_.clear();
@@ -174,7 +174,7 @@ class ResponsesReply final : public OpenAiReply {
   }
 
   std::string add_call(const ReplyParser::Part& call) {
-    std::string events = close();
+    std::string events = close(false);
     item_id_ = "fc_" + service::random_id();
     Json item = {{"id", item_id_},          {"type", "function_call"},
                  {"status", "in_progress"}, {"call_id", "call_" + service::random_id()},

@@ -49,7 +49,6 @@ RequestJson message_of(JsonFields& item, const std::string& path) {
 
 RequestJson call_of(JsonFields& item) {
   return {{"role", "assistant"},
-          {"content", nullptr},
           {"tool_calls", RequestJson::array({{{"id", required_string(item, "call_id")},
                                               {"type", "function"},
                                               {"function",
@@ -101,9 +100,10 @@ RequestJson input_turns(const RequestJson& input) {
 // {"type": "function", "name", ...}, whose members a chat completion has one level further down.
 RequestJson chat_tool(const RequestJson& tool, const std::string& path) {
   const JsonFields checked(tool, path);
-  RequestJson function = RequestJson::object();
+  RequestJson::object_t function;
   for (const auto& [name, value] : tool.items()) {
-    if (name != "type") function[name] = value;
+    // The names differ, and operator[] would look through those before.
+    if (name != "type") function.emplace_back(name, value);
   }
   return {{"type", tool.contains("type") ? tool["type"] : RequestJson()}, {"function", std::move(function)}};
 }

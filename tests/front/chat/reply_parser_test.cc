@@ -262,6 +262,24 @@ TEST(ReplyParser, CallsInXmlInPiecesOfAnySize) {
       {kNone, kXml, "<function=h>\n</function>", "[][<function=h>\n</function>]"},
       {kNone, kXml, "<function=f> <tool_call><function=now></function></tool_call>",
        "[][<function=f> ]now{}"},
+      // Which ends with its own last tag, and the other one where that follows.
+      {kNone, kXml, "<function=f></function>\nDone.", "[][Done.]f{}"},
+      {kNone, kXml, "a <function=f><parameter=s>x</parameter></function> and </tool_ca",
+       "[][a and </tool_ca]f{\"s\":\"x\"}"},
+      {kNone, kXml, "<function=f></function>\n</tool_c", "[][</tool_c]f{}"},
+      {kNone, kXml, "<function=f></function>\n<function=now></function></tool_call>!", "[][!]f{}now{}"},
+      {kNone, kXml, "<function=f></function><tool_call><function=now></function></tool_call>",
+       "[][]f{}now{}"},
+      {kNone, kXml,
+       "<function=f><parameter=s>a </function></tool_call> "
+       "b</parameter>\n<parameter=i>1</parameter></function>",
+       "[][]f{\"s\":\"a </function></tool_call> b\",\"i\":1}"},
+      {kNone, kXml,
+       "<function=f><parameter=s>x</parameter>y <tool_call><function=now></function></tool_call>",
+       "[][<function=f><parameter=s>x</parameter>y ]now{}"},
+      {kNone, kXml, "<function=f><parameter=></parameter></function>",
+       "[][<function=f><parameter=></parameter></function>]"},
+      {kNone, kXml, "<function=f><parameter=s>x", "[][<function=f><parameter=s>x]"},
       {ThinkStyle::open, kXml, "<function=f>?\n</think>\n\n<tool_call><function=now></function></tool_call>",
        "[<function=f>?\n][]now{}"},
       // No calls.
@@ -326,18 +344,6 @@ TEST(ReplyParser, ValuesInXmlAreOfTheTypesOfTheSchema) {
   }
 }
 
-// A schema of few bytes that stands for very many.
-TEST(ReplyParser, SchemasThatReferToThemselvesTakeNoTime) {
-  Json any = {{"anyOf", Json::array()}};
-  for (int i = 0; i < 100; ++i) any["anyOf"].push_back({{"$ref", "#/properties/x"}});
-  const Json parameters = {{"type", "object"}, {"properties", {{"x", any}}}};
-  const auto offered = std::make_shared<const Json>(
-      Json::array({{{"type", "function"}, {"function", {{"name", "f"}, {"parameters", parameters}}}}}));
-  EXPECT_EQ(parsed({ThinkStyle::none, ToolCallStyle::xml, offered},
-                   "<tool_call><function=f><parameter=x>5</parameter></function></tool_call>", 1000),
-            "[][]f{\"x\":\"5\"}");
-}
-
 TEST(ReplyParser, ACallInXmlCutAnywhere) {
   const std::string call =
       "<tool_call>\n<function=f>\n<parameter=i>\n12\n</parameter>\n<parameter=s>\na <b> "
@@ -348,7 +354,9 @@ TEST(ReplyParser, ACallInXmlCutAnywhere) {
     const size_t named = text.find("=f>") + 3;
     const size_t whole = text.find("</function>") + std::string("</function>").size();
     size_t told = 0;
-    for (size_t size = 5; size <= text.size(); ++size) {
+    // Less of the second could be C++'s #include <functional>.
+    const size_t least = text.starts_with("<tool") ? 5 : std::string("<function=").size();
+    for (size_t size = least; size <= text.size(); ++size) {
       const std::string begun = text.substr(0, size);
       const Parts parts =
           all_parts({ThinkStyle::none, ToolCallStyle::xml, kOffered}, begun, 3, ReplyEnd::cut);
@@ -370,6 +378,12 @@ TEST(ReplyParser, ACallInXmlCutAnywhere) {
       {ThinkStyle::none, ToolCallStyle::xml, "<tool_call>{\"name\": \"f\", \"argu", "[][]f..."},
       {ThinkStyle::none, ToolCallStyle::xml, "<tool_call><function=f>no", "[][<tool_call><function=f>no]"},
       {ThinkStyle::none, ToolCallStyle::xml, "<function=h> is", "[][<function=h> is]"},
+      {ThinkStyle::none, ToolCallStyle::xml, "#include <functio", "[][#include <functio]"},
+      {ThinkStyle::none, ToolCallStyle::xml, "#include <function", "[][#include <function]"},
+      {ThinkStyle::none, ToolCallStyle::xml, "a <tool_", "[][a ]"},
+      {ThinkStyle::none, ToolCallStyle::xml, "<function=f></function>\n</tool_c", "[][]f{}"},
+      {ThinkStyle::none, ToolCallStyle::xml, "<function=f></function>\nDo", "[][Do]f{}"},
+      {ThinkStyle::none, ToolCallStyle::xml, "<function=f></function><function=now>", "[][]f{}now{..."},
   };
   expect_in_pieces(others, ReplyEnd::cut);
 }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "services/front/front_error.h"
+#include "services/front/http/responses_request.h"
 
 namespace ete::front {
 namespace {
@@ -138,7 +139,9 @@ TEST(OpenAiRequest, ManyMembersTakeNoTime) {
   EXPECT_EQ(biased.settings.sampling().logit_bias_size(), 50'000);
   const std::string arguments = with_messages(R"("chat_template_kwargs": {)" + members + "}");
   EXPECT_EQ(refusal(parse_chat_completion, arguments).field(), "chat_template_kwargs");
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
+  const std::string tool = R"({"input": "x", "tools": [{"type": "function", "name": "f", )" + members + "}]}";
+  EXPECT_EQ(refusal(parse_responses_request, tool).field(), "tools[0].0");
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(3));
 }
 
 TEST(OpenAiRequest, AConversationForTheTemplate) {
@@ -164,6 +167,16 @@ TEST(OpenAiRequest, AConversationForTheTemplate) {
       R"("tools":null,"documents":null,"add_generation_prompt":true,"enable_thinking":false})");
   EXPECT_EQ(request.settings.ShortDebugString(),
             "sampling { } stopping { max_tokens: 3 } logprobs { top: 2 }");
+}
+
+// Its client gave none: it is not there, as in a chat completion without it.
+TEST(OpenAiRequest, ACallOfAResponseHasNoContent) {
+  const OpenAiRequest request = parse_responses_request(
+      R"({"input": [{"role": "user", "content": "x"},
+                    {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}]})");
+  EXPECT_EQ(request.chat->variables["messages"][1].dump(),
+            R"({"role":"assistant","tool_calls":[{"id":"c","type":"function",)"
+            R"("function":{"name":"f","arguments":{}}}]})");
 }
 
 TEST(OpenAiRequest, FormatsOfTheOutput) {
