@@ -140,7 +140,7 @@ TEST_P(PrefixReuseTest, APromptThatBecamePartOfAReplyIsTheSameEachTime) {
   const std::vector<int32_t> rest(prompt.begin() + 150, prompt.end());
   conversation(*engine, first(prompt, 150), joined(rest, ids(20, 3)), is_hybrid() ? 0 : 149);
   wait_until_idle(*engine);
-  const int64_t reused = is_hybrid() ? 0 : 199;
+  const int64_t reused = is_hybrid() ? 150 : 199;
   const Rows due = conversation(*engine, prompt, ids(8, 7), reused);
   EXPECT_EQ(first_different(conversation(*engine, prompt, ids(8, 7), reused), due), -1);
 }
