@@ -270,11 +270,12 @@ void run(int argc, char** argv) {
   const double ceiling = copy_bandwidth(bench);
   std::printf("%s; %s; device copy %.0f GB/s, read and written\n", bench.device->info().name.c_str(),
               bench.ops->describe().c_str(), ceiling * 1e-9);
-  std::printf("launches: %s\n", bench.ops->describe_launches().c_str());
   for (const WeightFormat format : {WeightFormat::w8_row, WeightFormat::w8_g32, WeightFormat::w4_g32,
                                     WeightFormat::w4_g32m, WeightFormat::w4_g128, WeightFormat::bf16,
                                     WeightFormat::f32, WeightFormat::q4_k, WeightFormat::q6_k}) {
     if (argc > 4 && !name_of(format).starts_with(argv[4])) continue;
+    bench.ops->measure_launches({&format, 1});
+    std::printf("launches: %s\n", bench.ops->describe_launches().c_str());
     products(bench, format, kWide, kNarrow, ceiling);
     products(bench, format, kNarrow, kWide, ceiling);
   }

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -174,7 +175,8 @@ struct OpsOptions {
   Math math = Math::exact;
   KernelFamily family = KernelFamily::automatic;
   int host_threads = 1;  // of host_ops() on a device other than the CPU, which has its own pool
-  // Which of Ops::decode_launches() products of decode rows take; none: what a measurement finds fastest.
+  // Which of Ops::decode_launches() products of decode rows take; none: what measure_launches() finds
+  // fastest.
   std::optional<int> decode_launch{};
 };
 
@@ -202,7 +204,10 @@ class Ops {
   // One line for the plan: families per kind, math, and its tolerance, e.g. "exact, avx2 (decode, prefill)".
   virtual std::string describe() const = 0;
 
-  // Which launches were measured as the fastest, where there is a choice; may be empty.
+  // Measures which launches of products are the fastest, for matrices of these formats; others take the
+  // ordinary ones. Once, before memory is handed out: it takes some for itself, and gives it back.
+  virtual void measure_launches(std::span<const WeightFormat> /*formats*/) {}
+  // What was measured, where it is not the ordinary one; may be empty.
   virtual std::string describe_launches() const { return {}; }
   // In how many ways products of decode rows are launched, all to the same bits.
   virtual int decode_launches() const { return 1; }

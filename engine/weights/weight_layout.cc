@@ -80,6 +80,22 @@ size_t StoreLayout::bytes() const {
   return total;
 }
 
+std::vector<WeightFormat> StoreLayout::formats() const {
+  std::vector<WeightFormat> found;
+  const auto add = [&](const BlobLayout& blob) {
+    for (const WeightPlace& place : blob.places) {
+      const bool is_matrix = place.shape == WeightShape::matrix && place.rows > 0;
+      if (is_matrix && std::find(found.begin(), found.end(), place.format) == found.end()) {
+        found.push_back(place.format);
+      }
+    }
+  };
+  for (const BlobLayout& layer : layers) add(layer);
+  add(embedding);
+  add(lm_head);
+  return found;
+}
+
 StoreLayout lay_out(const ModelWeights& weights, const std::vector<double>& host_share) {
   StoreLayout layout;
   for (size_t i = 0; i < weights.layers.size(); ++i) {

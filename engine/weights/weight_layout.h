@@ -98,6 +98,7 @@ struct StoreLayout {
   size_t bytes() const;
   size_t vocabulary_bytes() const;  // all but the layers
   size_t max_layer_device_bytes() const;
+  std::vector<WeightFormat> formats() const;  // of matrices, each once
 };
 
 // host_share[i] is layer i's.

@@ -164,8 +164,8 @@ std::shared_ptr<EngineClient> WorkerPool::choose(const ServedModel& model, const
     const std::lock_guard lock(mutex_);
     std::rotate(able.begin(), able.begin() + static_cast<ptrdiff_t>(turn_++ % able.size()), able.end());
   }
-  const auto least = *std::min_element(able.begin(), able.end(),
-                                       [](const auto& a, const auto& b) { return a->load() < b->load(); });
+  auto least = *std::min_element(able.begin(), able.end(),
+                                 [](const auto& a, const auto& b) { return a->load() < b->load(); });
   if (const auto where = routes_.find(salt, ids)) {
     for (const auto& client : able) {
       if (client->where() == *where && client->load() <= least->load() + kPrefixSlack) return client;

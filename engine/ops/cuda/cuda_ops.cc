@@ -39,7 +39,8 @@ class CudaOps final : public Ops {
         host_(device, pool_, {}),
         host_products_(device, pool_, {.math = options.math}),
         reducer_(device, ring_, host_),
-        decode_shapes_(decode_shapes_for(device, family_, options)),
+        launch_is_forced_(options.decode_launch.has_value()),
+        decode_shapes_(options.decode_launch.value_or(0)),
         has_mma_delta_net_(family_ == KernelFamily::mma && has_mma_delta_net(device)) {}
 
   std::string describe() const override {
@@ -52,6 +53,7 @@ class CudaOps final : public Ops {
            "; attention of prefill rows rounds queries and weights to the type of an f16 or bf16 cache" +
            (has_mma_delta_net_ ? ", Gated DeltaNet of prefill rows its operands to tf32" : "");
   }
+  void measure_launches(std::span<const WeightFormat> formats) override;
   std::string describe_launches() const override { return decode_shapes_.describe(); }
   int decode_launches() const override { return family_ == KernelFamily::mma ? cuda::kMostDecodeShapes : 1; }
   size_t workspace_bytes(const WorkspaceNeeds& needs) const override {
@@ -178,7 +180,6 @@ class CudaOps final : public Ops {
     static_cast<void>(cuda_stream_of(*stream));  // makes the device current
     return cuda::has_mma_delta_net();
   }
-  static cuda::DecodeShapes decode_shapes_for(Device& device, KernelFamily family, const OpsOptions& options);
 
   cuda::KvRows kv_rows(Stream& stream, const std::vector<KvSegment>& segments);
   cuda::QueryTiles query_tiles(Stream& stream, const std::vector<KvSegment>& segments, int64_t most_rows);
@@ -212,6 +213,7 @@ class CudaOps final : public Ops {
   CpuOps host_;
   CpuOps host_products_;
   LogitsReducer reducer_;
+  bool launch_is_forced_;
   cuda::DecodeShapes decode_shapes_;
   bool has_mma_delta_net_;
   Buffer own_workspace_;
@@ -237,13 +239,11 @@ KernelFamily CudaOps::family_for(const DeviceInfo& info, const OpsOptions& optio
                                                " on " + info.name + "; accepted: " + names);
 }
 
-cuda::DecodeShapes CudaOps::decode_shapes_for(Device& device, KernelFamily family,
-                                              const OpsOptions& options) {
-  if (family != KernelFamily::mma) return {};
-  if (options.decode_launch) return cuda::DecodeShapes(*options.decode_launch);
-  const std::unique_ptr<Stream> stream = device.create_stream("ete measure");
+void CudaOps::measure_launches(std::span<const WeightFormat> formats) {
+  if (family_ != KernelFamily::mma || launch_is_forced_) return;
+  const std::unique_ptr<Stream> stream = device_.create_stream("ete measure");
   static_cast<void>(cuda_stream_of(*stream));  // makes the device current
-  return cuda::DecodeShapes::measured();
+  decode_shapes_ = cuda::DecodeShapes::measured(formats);
 }
 
 cuda::KvRows CudaOps::kv_rows(Stream& stream, const std::vector<KvSegment>& segments) {

@@ -13,8 +13,6 @@ namespace ete::cuda {
 
 namespace {
 
-constexpr WeightFormat kFormats[] = {WeightFormat::w8_row, WeightFormat::w8_g32, WeightFormat::w4_g32,
-                                     WeightFormat::w4_g32m, WeightFormat::w4_g128};
 // What is measured: matrices that models have, as whole rounds of blocks over all multiprocessors hide what
 // the last round costs.
 struct Size {
@@ -24,18 +22,18 @@ struct Size {
 constexpr int64_t kRows[] = {1, 8, 16};  // the most that a choice is for, ascending
 constexpr int64_t kMost = std::end(kRows)[-1];
 constexpr Size kSizes[] = {{256, 12288}, {256, 4096}, {768, 4096}};
-constexpr int kLaunches = 16;
-constexpr int kRounds = 5;
+constexpr int kLaunches = 8;
+constexpr int kRounds = 4;
 constexpr double kClearly = 0.98;  // of the time of `plain`: less is noise
 
 // Numbers to multiply, enough of them that no cache holds them, and a stream to do it in.
 class Bench {
  public:
-  Bench() {
+  explicit Bench(std::span<const WeightFormat> formats) {
     for (const Size& size : kSizes) {
       most_panels_ = std::max(most_panels_, size.panels);
       most_cols_ = std::max(most_cols_, size.cols);
-      for (const WeightFormat format : kFormats) {
+      for (const WeightFormat format : formats) {
         weight_bytes_ = std::max(weight_bytes_, 2 * bytes_of(format, size));
       }
     }
@@ -202,12 +200,15 @@ void launch_matmul_mma(cudaStream_t stream, DecodeShape decode_shape, WeightForm
   launch_matmul_mma_few(stream, decode_shape, format, x, shape, products);
 }
 
-DecodeShapes DecodeShapes::measured() {
-  const Bench bench;
+DecodeShapes DecodeShapes::measured(std::span<const WeightFormat> formats) {
   DecodeShapes shapes;
+  std::vector<WeightFormat> chosen;  // of those that tensor cores multiply
+  std::copy_if(formats.begin(), formats.end(), std::back_inserter(chosen), has_integer_products);
+  if (chosen.empty()) return shapes;
+  const Bench bench(chosen);
   if (!bench.has_memory()) return shapes;
   for (const int64_t m : kRows) {
-    for (const WeightFormat format : kFormats) {
+    for (const WeightFormat format : chosen) {
       for (const Size& size : kSizes) {
         shapes.choices_.push_back({.format = format,
                                    .m = m,

@@ -55,9 +55,10 @@ class DecodeShapes {
   DecodeShapes() = default;  // `plain` for all
   // The one of decode_shapes_of() at index, and again from the first on; `plain` where it cannot be launched.
   explicit DecodeShapes(int index) : index_(index) {}
-  // Takes about a tenth of a second at 4 TB/s, and device memory twice as large as the largest matrix or four
-  // times as large as the L2 cache, which it gives back; where there is none, `plain` is taken for all.
-  static DecodeShapes measured();
+  // For matrices of these formats; `plain` for others. Takes some hundredths of a second a format at 4 TB/s,
+  // and device memory twice as large as the largest matrix or four times as large as the L2 cache, which it
+  // gives back; where there is none, `plain` is taken for all.
+  static DecodeShapes measured(std::span<const WeightFormat> formats);
 
   DecodeShape of(WeightFormat format, const MatmulShape& shape, const Products& products) const;
   std::string describe() const;  // of all but `plain`; may be empty
