@@ -64,16 +64,14 @@ void EngineImpl::load(const PreparedModel& prepared, const LoadProgress& progres
   streams_.copy_in = device_->create_stream("ete copy in");
   streams_.write_back = device_->create_stream("ete write back");
   vocabulary_ = place_vocabulary(*device_, *store_, placement_.vocabulary, *arena_, *streams_.copy_in);
-  const bool shares_link = placement_.tiled_kv || placement_.streamed_states;
-  streamer_ = std::make_unique<LayerStreamer>(
-      *device_, *store_, *arena_, *streams_.copy_in,
-      StreamerOptions{.resident = placement_.resident,
-                      .slots = placement_.slots,
-                      .link_limit = prepared.options.raw.link_limit,
-                      .copy_piece = shares_link ? kSharedCopyPiece : kCopyPiece,
-                      .whole_layers = placement_.host_rows.has_value(),
-                      .poison_released_slots = tuning.poison_released_slots,
-                      .timeline = timeline});
+  streamer_ =
+      std::make_unique<LayerStreamer>(*device_, *store_, *arena_, *streams_.copy_in,
+                                      StreamerOptions{.resident = placement_.resident,
+                                                      .slots = placement_.slots,
+                                                      .link_limit = prepared.options.raw.link_limit,
+                                                      .whole_layers = placement_.host_rows.has_value(),
+                                                      .poison_released_slots = tuning.poison_released_slots,
+                                                      .timeline = timeline});
   model_ = make_model(files_.config, *ops_, *device_, *arena_, *streams_.compute);
   kv_ = std::make_unique<KvStore>(*device_,
                                   KvOptions{.layout = kv_layout(files_.config, prepared.options.kv_type),

@@ -80,8 +80,8 @@ class Probe {
         panel_bytes_(panel_bytes(what.format, what.cols)),
         panels_(at_least_one(std::min<uint64_t>(kMatrixBytes, what.bytes) / panel_bytes_)),
         trips_to_device_(!device.info().shares_host_memory),
-        part_panels_(std::min(at_least_one(static_cast<uint64_t>(panels_) / 2),
-                              trips_to_device_ ? at_least_one(what.trip_bytes / panel_bytes_) : panels_)),
+        part_panels_(trips_to_device_ ? std::min(panels_, at_least_one(what.trip_bytes / panel_bytes_))
+                                      : panels_),
         piece_bytes_(std::min<size_t>(kPieceBytes, static_cast<size_t>(what.bytes))),
         pieces_(std::min<size_t>(kSourceBytes, static_cast<size_t>(what.bytes)) / piece_bytes_),
         copy_(device.create_stream("probe copy")),
@@ -156,8 +156,7 @@ class Probe {
     }
   }
 
-  // The next panels of the matrix, never those of the call before, so that no call finds its own in a cache;
-  // then `done`, if it is something.
+  // The next panels of the matrix, so that no call finds its own in a cache; then `done`, if it is something.
   void multiply(int64_t m, int64_t panels, std::function<void()> done) {
     if (next_panel_ + panels > panels_) next_panel_ = 0;
     const int64_t rows = panels * kPanelRows;

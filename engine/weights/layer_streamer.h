@@ -49,8 +49,6 @@ class LayerLease {
 
 // Copies of this size reach a link's full rate; smaller pieces would only add launches.
 inline constexpr size_t kCopyPiece = size_t{16} << 20;
-// Where others' copies take turns with these on the link, and would wait for each piece.
-inline constexpr size_t kSharedCopyPiece = size_t{4} << 20;
 
 struct StreamerOptions {
   std::vector<bool> resident;      // [layers]: on the device for good

@@ -38,10 +38,6 @@ class Workspace {
   };
   Shared shared(size_t floats);
 
-  // Whether a product goes through its matrix from the end: every second time in a row, where no cache holds
-  // it all. What was read last is then read first, while it is still there.
-  bool goes_backwards(const std::byte* matrix, size_t bytes);
-
  private:
   struct Free {
     void operator()(float* data) const { std::free(data); }
@@ -55,9 +51,6 @@ class Workspace {
   std::vector<Block> blocks_;
   std::mutex shared_mutex_;
   Block shared_;
-  std::mutex way_mutex_;
-  const std::byte* last_matrix_ = nullptr;
-  bool backwards_ = false;
 };
 
 struct CpuContext {

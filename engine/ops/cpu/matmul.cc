@@ -184,11 +184,7 @@ void store_sums(const MatmulOutput& output, int64_t panel, int64_t row, int64_t 
 // how many, sums [m, 16]).
 template <class Multiply>
 void for_each_panel(const Call& call, int64_t rows_at_once, const Multiply& multiply) {
-  std::vector<PanelRun> runs = cut(call, INT64_MAX, call.m);
-  const PackedMatrix& first = call.outputs.front().w;
-  if (call.context.workspace.goes_backwards(first.data, packed_bytes(first.format, first.rows, first.cols))) {
-    std::reverse(runs.begin(), runs.end());
-  }
+  const std::vector<PanelRun> runs = cut(call, INT64_MAX, call.m);
   call.context.pool.parallel_for(static_cast<int64_t>(runs.size()), [&](int64_t task, int) {
     const PanelRun& run = runs[static_cast<size_t>(task)];
     const PackedMatrix& w = run.output->w;

@@ -36,13 +36,4 @@ void for_row_blocks(ThreadPool& pool, int64_t rows, int64_t elements_per_row,
   });
 }
 
-bool Workspace::goes_backwards(const std::byte* matrix, size_t bytes) {
-  constexpr size_t kLeastBytes = size_t{128} << 20;
-  if (bytes < kLeastBytes) return false;
-  std::lock_guard lock(way_mutex_);
-  backwards_ = matrix == last_matrix_ && !backwards_;
-  last_matrix_ = matrix;
-  return backwards_;
-}
-
 }  // namespace ete
