@@ -48,6 +48,7 @@ LocalServers::~LocalServers() { stop_all({&front_, &worker_}, kStopGrace); }
 std::string LocalServers::address() const { return socket_in(directory_, "front"); }
 
 std::optional<Error> LocalServers::failure() {
+  const std::lock_guard lock(polling_);
   if (const auto status = worker_.poll()) {
     return last_words("ete-worker", log_in(directory_, "worker"), *status);
   }

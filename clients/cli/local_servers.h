@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,7 +16,7 @@
 namespace ete::cli {
 
 // A worker and a front of our own, on Unix sockets that nobody else reaches, for one command. They go with
-// this object, and with this process however it ends. Not thread-safe.
+// this object, and with this process however it ends. One thread, but for failure().
 class LocalServers {
  public:
   // Starts both; signals that may interrupt are blocked already.
@@ -26,12 +27,13 @@ class LocalServers {
   // first. Throws failure() as soon as one of them ends.
   int wait_until_ready(int signal_fd);
   // Empty while both run; otherwise why not, in one line: what the process that ended said last. Its code is
-  // invalid_argument when the process ended over its flags.
+  // invalid_argument when the process ended over its flags. Any thread.
   std::optional<Error> failure();
   std::string address() const;  // the front's
 
  private:
   PrivateDirectory directory_;
+  std::mutex polling_;
   Child worker_;
   Child front_;
 };
