@@ -175,9 +175,6 @@ struct OpsOptions {
   Math math = Math::exact;
   KernelFamily family = KernelFamily::automatic;
   int host_threads = 1;  // of host_ops() on a device other than the CPU, which has its own pool
-  // Which of Ops::decode_launches() products of decode rows take; none: what measure_launches() finds
-  // fastest.
-  std::optional<int> decode_launch{};
 };
 
 // The largest sizes that an engine's passes have.
@@ -209,8 +206,10 @@ class Ops {
   virtual void measure_launches(std::span<const WeightFormat> /*formats*/) {}
   // What was measured, where it is not the ordinary one; may be empty.
   virtual std::string describe_launches() const { return {}; }
-  // In how many ways products of decode rows are launched, all to the same bits.
+  // In how many ways products of decode rows are launched, all to the same bits; and from now on by this one,
+  // counted anew past the last.
   virtual int decode_launches() const { return 1; }
+  virtual void take_launch(int /*index*/) {}
 
   // Exact ops of host threads over host memory, in the order of the device's streams: for what stays at home
   // beside a device with memory of its own. On the CPU device these ops themselves.

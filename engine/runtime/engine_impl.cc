@@ -57,7 +57,11 @@ void EngineImpl::load(const PreparedModel& prepared, const LoadProgress& progres
   own_timeline_ = tuning.timeline == nullptr;
   Timeline* timeline = own_timeline_ ? &link_timeline_ : tuning.timeline;
   if (!tuning.record_launches) placement_.recorded_layers = 0;
-  ops_->measure_launches(placement_.layout.formats());
+  if (tuning.launch) {
+    ops_->take_launch(*tuning.launch);
+  } else {
+    ops_->measure_launches(placement_.layout.formats());
+  }
   arena_ = std::make_unique<DeviceArena>(*device_, placement_.arena_bytes, tuning.arena);
   ops_->set_workspace(arena_->take(placement_.workspace_bytes), placement_.workspace_bytes);
   streams_.compute = device_->create_stream("ete compute");

@@ -37,6 +37,7 @@ struct EngineTuning {
   std::optional<int64_t> state_half_sessions = {};  // of the window on recurrent states, likewise
   Timeline* timeline = nullptr;                     // where copies and layers are marked; outlives the engine
   bool record_launches = true;                      // where the plan does
+  std::optional<int> launch = {};                   // Ops::take_launch(), in place of measuring
 };
 
 std::unique_ptr<Engine> load_engine(const EngineOptions& options, const LoadProgress& progress,

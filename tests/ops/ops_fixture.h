@@ -27,7 +27,7 @@ struct OpsParam {
   KernelFamily family;
   double tolerance;
   Math math = Math::exact;
-  std::optional<int> decode_launch{};
+  int launch = 0;
 };
 
 inline const OpsParam kOpsParams[] = {
@@ -47,10 +47,9 @@ class Runner {
   Runner(const OpsParam& param, int threads)
       : device_(make_device({.device = param.device, .threads = threads})),
         stream_(device_->create_stream("test")),
-        ops_(make_ops(*device_, {.math = param.math,
-                                 .family = param.family,
-                                 .host_threads = threads,
-                                 .decode_launch = param.decode_launch})) {}
+        ops_(make_ops(*device_, {.math = param.math, .family = param.family, .host_threads = threads})) {
+    ops_->take_launch(param.launch);
+  }
 
   Ops& ops() { return *ops_; }
   Stream& stream() { return *stream_; }

@@ -80,10 +80,12 @@ class BitIdentityTest : public testing::TestWithParam<Setup> {
   }
 
   void expect_same(const EngineOptions& options, const EngineTuning& tuning = {}) {
-    const auto engine = load(options, tuning);
+    expect_same(*load(options, tuning));
+  }
+  void expect_same(Engine& engine) {
     // Two runs: the second meets slots as the first left them.
-    EXPECT_EQ(first_different(run_session(*engine), reference_), -1);
-    EXPECT_EQ(first_different(run_session(*engine), reference_), -1);
+    EXPECT_EQ(first_different(run_session(engine), reference_), -1);
+    EXPECT_EQ(first_different(run_session(engine), reference_), -1);
   }
 
   Rows reference_;
@@ -125,6 +127,17 @@ TEST_P(BitIdentityTest, AcrossChunkLengths) {
     EngineOptions chunked = options();
     chunked.chunk = chunk;
     expect_same(chunked);
+  }
+}
+
+TEST_P(BitIdentityTest, AcrossLaunches) {
+  PreparedModel prepared = prepare(options());
+  const int launches = prepared.ops->decode_launches();
+  if (launches == 1) return;
+  expect_same(*std::make_unique<EngineImpl>(std::move(prepared), LoadProgress{}, EngineTuning{}));
+  for (int launch = 0; launch < launches; ++launch) {
+    SCOPED_TRACE(launch);
+    expect_same(options(), {.launch = launch});
   }
 }
 

@@ -40,7 +40,7 @@ std::optional<Rows> rows_on(const Path& path, const WaitKind& kind, bool drops, 
   const MutantDevice& device = *mutant;
   prepared.device = std::move(mutant);
   const EngineTuning tuning{
-      .poison_released_slots = true, .arena = ArenaMode::separate, .kv_half_pages = int64_t{1}};
+      .poison_released_slots = true, .arena = ArenaMode::separate, .kv_half_pages = int64_t{1}, .launch = 1};
   const auto engine = std::make_unique<EngineImpl>(std::move(prepared), LoadProgress{}, tuning);
   std::optional<Rows> rows;
   try {

@@ -39,8 +39,6 @@ class CudaOps final : public Ops {
         host_(device, pool_, {}),
         host_products_(device, pool_, {.math = options.math}),
         reducer_(device, ring_, host_),
-        launch_is_forced_(options.decode_launch.has_value()),
-        decode_shapes_(options.decode_launch.value_or(0)),
         has_mma_delta_net_(family_ == KernelFamily::mma && has_mma_delta_net(device)) {}
 
   std::string describe() const override {
@@ -55,6 +53,7 @@ class CudaOps final : public Ops {
   }
   void measure_launches(std::span<const WeightFormat> formats) override;
   std::string describe_launches() const override { return decode_shapes_.describe(); }
+  void take_launch(int index) override { decode_shapes_ = cuda::DecodeShapes(index); }
   int decode_launches() const override { return family_ == KernelFamily::mma ? cuda::kMostDecodeShapes : 1; }
   size_t workspace_bytes(const WorkspaceNeeds& needs) const override {
     size_t bytes = fast_ ? cuda::QuantizedRows::bytes_for(needs.rows, needs.cols) : 0;
@@ -213,7 +212,6 @@ class CudaOps final : public Ops {
   CpuOps host_;
   CpuOps host_products_;
   LogitsReducer reducer_;
-  bool launch_is_forced_;
   cuda::DecodeShapes decode_shapes_;
   bool has_mma_delta_net_;
   Buffer own_workspace_;
@@ -240,7 +238,7 @@ KernelFamily CudaOps::family_for(const DeviceInfo& info, const OpsOptions& optio
 }
 
 void CudaOps::measure_launches(std::span<const WeightFormat> formats) {
-  if (family_ != KernelFamily::mma || launch_is_forced_) return;
+  if (family_ != KernelFamily::mma) return;
   const std::unique_ptr<Stream> stream = device_.create_stream("ete measure");
   static_cast<void>(cuda_stream_of(*stream));  // makes the device current
   decode_shapes_ = cuda::DecodeShapes::measured(formats);
