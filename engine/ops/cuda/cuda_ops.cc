@@ -43,9 +43,9 @@ class CudaOps final : public Ops {
 
   std::string describe() const override {
     if (family_ == KernelFamily::plain) return "exact, plain (decode, prefill)";
-    const std::string rounds = "fast, " + std::string(name_of(family_)) +
-                               " (decode, prefill): activations of int8 and int4 weights rounded to int8 per "
-                               "32 columns";
+    std::string rounds = "fast, " + std::string(name_of(family_)) +
+                         " (decode, prefill): activations of int8 and int4 weights rounded to int8 per "
+                         "32 columns";
     if (family_ == KernelFamily::dp4a) return rounds;
     return rounds +
            "; attention of prefill rows rounds queries and weights to the type of an f16 or bf16 cache" +
