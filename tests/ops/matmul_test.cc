@@ -260,7 +260,8 @@ TEST_P(MatmulOfFewRows, EveryLaunchGivesTheSameBits) {
                                                {40, 4128}, {40, 12288}, {4400, 160}, {8600, 288}};
   const int launches = decode_launches();
   ASSERT_GT(launches, 1);
-  for (const auto& [rows, cols] : sizes) {
+  for (const std::pair<int64_t, int64_t>& size : sizes) {
+    const int64_t rows = size.first, cols = size.second;
     const RandomMatrix w(format(), rows, cols, 25);
     // Of floats, so that the others run beside it.
     const RandomMatrix floats(WeightFormat::bf16, 24, cols, 27);
