@@ -77,7 +77,7 @@ class SocketFile : public testing::Test {
     directory_ = mkdtemp(name.data());
     path_ = directory_ + "/s";
   }
-  ~SocketFile() override {
+  void TearDown() override {
     std::filesystem::remove_all(directory_);
     if (fd_ >= 0) close(fd_);
   }
