@@ -116,11 +116,7 @@ __global__ void __launch_bounds__(kDecodeSplits * 32, FewRowsRing<F, kPanels, kT
   using Ring = FewRowsRing<F, kPanels, kTiles, kDepth>;
   extern __shared__ __align__(128) std::byte rings[];
   let_next_kernel_start();
-  const OutputTile tile = tile_of<kPanels * 16>(products, blockIdx.x);
-  const Product& product = *tile.product;
-  const std::byte* panel = product.panels + tile.first_panel * panel_bytes;
-  const bool whole =
-      tile.first_panel + kPanels <= (product.rows + 15) / 16;  // else the first panel stands in
+  const auto [product, first_panel, panel, whole] = panels_of<kPanels>(products, blockIdx.x, panel_bytes);
   const int split = threadIdx.x / 32, lane = threadIdx.x % 32;
   const Ring ring{.ring = rings + split * Ring::kRingBytes,
                   .data = panel + Load::kHeaderBytes,
@@ -163,7 +159,7 @@ __global__ void __launch_bounds__(kDecodeSplits * 32, FewRowsRing<F, kPanels, kT
     if (p > 0 && !whole) break;
     add_and_store<Load, kTiles>(reinterpret_cast<const float*>(rings) + p * kTiles * 4 * 32,
                                 Ring::kRingBytes / 4, panel + p * panel_bytes, product,
-                                (tile.first_panel + p) * 16, 0, m);
+                                (first_panel + p) * 16, 0, m);
   }
 }
 

@@ -161,11 +161,7 @@ __global__ void __launch_bounds__(kSplits * 32, kBlocksAtOnce<kTiles>)
   static_assert(Ring::kBytes >= kSums * 32 * 4, "a warp's sums replace its ring");
   __shared__ __align__(128) std::byte rings[kSplits][Ring::kBytes];
 
-  const OutputTile tile = tile_of<kPanels * 16>(products, blockIdx.y);
-  const Product& product = *tile.product;
-  const std::byte* data = product.panels + tile.first_panel * panel_bytes;
-  const bool whole =
-      tile.first_panel + kPanels <= (product.rows + 15) / 16;  // else the first panel stands in
+  const auto [product, first_panel, data, whole] = panels_of<kPanels>(products, blockIdx.y, panel_bytes);
   const int split = threadIdx.x / 32, lane = threadIdx.x % 32;
   Ring ring{rings[split], {}, panel_bytes - Load::kHeaderBytes, lane};
 #pragma unroll
@@ -197,8 +193,8 @@ __global__ void __launch_bounds__(kSplits * 32, kBlocksAtOnce<kTiles>)
   for (int p = 0; p < kPanels; ++p) {
     if (p > 0 && !whole) break;
     add_and_store<Load, kTiles>(reinterpret_cast<const float*>(rings) + p * kTiles * 4 * 32, Ring::kBytes / 4,
-                                data + p * panel_bytes, product, (tile.first_panel + p) * 16,
-                                first_tile * kTile, shape.m);
+                                data + p * panel_bytes, product, (first_panel + p) * 16, first_tile * kTile,
+                                shape.m);
   }
 }
 

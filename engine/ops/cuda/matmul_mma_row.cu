@@ -133,11 +133,7 @@ __global__ void __launch_bounds__(kSplits * 32)
   using Load = FragmentLoad<F>;
   __shared__ float partial[kSplits][kPanels * 16];
   let_next_kernel_start();
-  const OutputTile tile = tile_of<kPanels * 16>(products, blockIdx.x);
-  const Product& product = *tile.product;
-  const std::byte* panel = product.panels + tile.first_panel * panel_bytes;
-  const bool whole =
-      tile.first_panel + kPanels <= (product.rows + 15) / 16;  // else the first panel stands in
+  const auto [product, first_panel, panel, whole] = panels_of<kPanels>(products, blockIdx.x, panel_bytes);
   const int lane = threadIdx.x % 32;
   const UnitOrder<F> order{static_cast<int>(threadIdx.x) / 32, groups};
   const std::byte* data[kPanels];
@@ -183,7 +179,7 @@ __global__ void __launch_bounds__(kSplits * 32)
   __syncthreads();
   if (products.beside) wait_for_previous_kernel();
   const int row = threadIdx.x;
-  const int64_t output = tile.first_panel * 16 + row;
+  const int64_t output = first_panel * 16 + row;
   if (row >= (whole ? kPanels * 16 : 16) || output >= product.rows) return;
   float total = 0;
 #pragma unroll

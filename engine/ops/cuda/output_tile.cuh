@@ -29,6 +29,21 @@ __device__ inline OutputTile tile_of(const Products& products, int64_t tile) {
   }
 }
 
+// The kPanels panels of one product that a block computes.
+struct PanelsOfBlock {
+  const Product& product;
+  int64_t first;          // within the product
+  const std::byte* data;  // of the first; the next is panel_bytes further
+  bool whole;             // else the product ends before the last of them, and the first stands in
+};
+
+template <int kPanels>
+__device__ inline PanelsOfBlock panels_of(const Products& products, int64_t tile, int panel_bytes) {
+  const OutputTile at = tile_of<kPanels * 16>(products, tile);
+  return {*at.product, at.first_panel, at.product->panels + at.first_panel * panel_bytes,
+          at.first_panel + kPanels <= (at.product->rows + 15) / 16};
+}
+
 template <int kOutputs>
 int64_t tiles_of(const Products& products) {
   int64_t tiles = 0;

@@ -173,11 +173,7 @@ __global__ void __launch_bounds__(kDecodeSplits* kWarps * 32, 4 / kWarps)
   extern __shared__ __align__(128) std::byte rings[];
   __shared__ float sums[kDecodeSplits][kPanels * 16];
   let_next_kernel_start();
-  const OutputTile tile = tile_of<kPanels * 16>(products, blockIdx.x);
-  const Product& product = *tile.product;
-  const std::byte* panel = product.panels + tile.first_panel * panel_bytes;
-  const bool whole =
-      tile.first_panel + kPanels <= (product.rows + 15) / 16;  // else the first panel stands in
+  const auto [product, first_panel, panel, whole] = panels_of<kPanels>(products, blockIdx.x, panel_bytes);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, split = warp / kWarps;
   constexpr int kOfAll = kDecodeSplits * kUnitGroups;
   const Ring ring{.ring = rings + warp * (kDepth * Ring::kSlotBytes),
@@ -206,7 +202,7 @@ __global__ void __launch_bounds__(kDecodeSplits* kWarps * 32, 4 / kWarps)
   __syncthreads();
   if (products.beside) wait_for_previous_kernel();
   const int row = threadIdx.x;
-  const int64_t output = tile.first_panel * 16 + row;
+  const int64_t output = first_panel * 16 + row;
   if (row >= (whole ? kPanels * 16 : 16) || output >= product.rows) return;
   float total = 0;
 #pragma unroll
