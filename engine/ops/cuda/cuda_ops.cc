@@ -25,6 +25,12 @@ constexpr int kLeastMma = 80;  // mma.m16n8k32 of int8, mma.m16n8k16 of f16 and 
 constexpr int kLeastDp4a = 61;
 constexpr size_t kCallBytes = size_t{8} << 10;  // of device memory for a call in a graph: twice what was seen
 
+// What the runtime is asked from now on, it is asked of this device.
+void make_current(Device& device) {
+  const std::unique_ptr<Stream> stream = device.create_stream("ete current");
+  static_cast<void>(cuda_stream_of(*stream));
+}
+
 int capability_of(const DeviceInfo& info) { return std::stoi(info.capability.substr(3)); }
 
 class CudaOps final : public Ops {
@@ -175,8 +181,7 @@ class CudaOps final : public Ops {
  private:
   static KernelFamily family_for(const DeviceInfo& info, const OpsOptions& options);
   static bool has_mma_delta_net(Device& device) {
-    const std::unique_ptr<Stream> stream = device.create_stream("ete look");
-    static_cast<void>(cuda_stream_of(*stream));  // makes the device current
+    make_current(device);
     return cuda::has_mma_delta_net();
   }
 
@@ -239,8 +244,7 @@ KernelFamily CudaOps::family_for(const DeviceInfo& info, const OpsOptions& optio
 
 void CudaOps::measure_launches(std::span<const WeightFormat> formats) {
   if (family_ != KernelFamily::mma) return;
-  const std::unique_ptr<Stream> stream = device_.create_stream("ete measure");
-  static_cast<void>(cuda_stream_of(*stream));  // makes the device current
+  make_current(device_);
   decode_shapes_ = cuda::DecodeShapes::measured(formats);
 }
 
