@@ -24,6 +24,7 @@ class AmxTiles {
   AmxTiles(const AmxTiles&) = delete;
   AmxTiles& operator=(const AmxTiles&) = delete;
 
+  // Each set is written out: the intrinsics paste a tile's number into the instruction's text.
   template <int set, int halves>
   static void dot(const int8_t* w, const int8_t* q, int32_t* out) {
     asm volatile("" ::: "memory");  // GCC 12 does not know that loads of tiles read memory

@@ -48,15 +48,6 @@ inline void sum_blocks(const float* x, int64_t cols, float* sums) {
   }
 }
 
-// The processor's own prefetch stops at every page; panels are read in order, so what follows is known.
-template <int bytes, int ahead = 2048>
-inline void prefetch(const uint8_t* now) {
-#pragma GCC unroll 8
-  for (int line = 0; line < bytes; line += 64) {
-    _mm_prefetch(reinterpret_cast<const char*>(now + ahead + line), _MM_HINT_T0);
-  }
-}
-
 // The integers of a word's field `index`, in units of its lowest bit, `bits` wide.
 template <int bits, int zero>
 inline F integers(I word, int index) {

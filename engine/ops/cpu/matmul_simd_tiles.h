@@ -52,7 +52,7 @@ class TiledPanel {
     const int half = static_cast<int>(step % kSteps);
     if (half == 0) {
       const uint8_t* block = block_of(group);
-      prefetch(block, group % kGroups);
+      prefetch<kGroupBytes, kAheadBytes>(block + group % kGroups * kGroupBytes);
       bytes_ = signed_bytes<Format>(block, static_cast<int>(group % kGroups), unpacked_[set]);
     }
     Tiles::template dot<set, kHalves>(bytes_ + 256 * half, input_.q + 512 * group + 256 * half, dots_[set]);
@@ -88,11 +88,6 @@ class TiledPanel {
   static constexpr int kGroups = Format::kCols / 32;
   static constexpr int kGroupBytes = Format::kBlockBytes / kGroups;
   static constexpr int kAheadBytes = 4096;
-  // The processor's own prefetch stops at every page; panels are read in order, so what follows is known.
-  static void prefetch(const uint8_t* block, int64_t group) {
-    const uint8_t* ahead = block + group * kGroupBytes + kAheadBytes;
-    for (int at = 0; at < kGroupBytes; at += 64) __builtin_prefetch(ahead + at, 0, 3);
-  }
 
   const uint8_t* block_of(int64_t group) const {
     return panel_ + Format::kHeaderBytes + group / kGroups * Format::kBlockBytes;
