@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "services/front/chat/json_builder.h"
+#include "services/front/chat/reply_tags.h"
 
 namespace ete::front {
 namespace {
@@ -76,7 +77,7 @@ class CutReader {
   };
 
   bool ended() {
-    text_.remove_prefix(std::min(text_.find_first_not_of(" \n\r\t"), text_.size()));
+    text_ = without_space_before(text_);
     return text_.empty();
   }
 
