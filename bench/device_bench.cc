@@ -72,6 +72,13 @@ struct Bench {
   }
 };
 
+Buffer on_device(const Bench& bench, const Buffer& host) {
+  Buffer there = bench.device->allocate(host.size(), MemorySpace::device);
+  bench.device->copy_async(*bench.stream, there.data(), host.data(), host.size());
+  bench.stream->synchronize();
+  return there;
+}
+
 // Bytes of any format: random bits, small enough in their f16 fields to give numbers.
 Buffer random_bytes(const Bench& bench, size_t bytes) {
   Buffer host = bench.device->allocate(bytes, MemorySpace::host);
@@ -81,10 +88,7 @@ Buffer random_bytes(const Bench& bench, size_t bytes) {
   for (size_t done = drawn; done < bytes; done += drawn) {
     std::memcpy(host.data() + done, host.data(), std::min(drawn, bytes - done));
   }
-  Buffer there = bench.device->allocate(bytes, MemorySpace::device);
-  bench.device->copy_async(*bench.stream, there.data(), host.data(), bytes);
-  bench.stream->synchronize();
-  return there;
+  return on_device(bench, host);
 }
 
 // Numbers of the size that activations have. Random bits make many that are too small for the fast way of a
@@ -94,10 +98,7 @@ Buffer random_floats(const Bench& bench, size_t count) {
   std::mt19937 random(1);
   std::uniform_real_distribution<float> draw(-1, 1);
   for (size_t i = 0; i < count; ++i) host.as<float>()[i] = draw(random);
-  Buffer there = bench.device->allocate(host.size(), MemorySpace::device);
-  bench.device->copy_async(*bench.stream, there.data(), host.data(), host.size());
-  bench.stream->synchronize();
-  return there;
+  return on_device(bench, host);
 }
 
 double copy_bandwidth(const Bench& bench) {
