@@ -1,11 +1,11 @@
 #include "engine/runtime/engine_impl.h"
-#include "engine/runtime/byte_text.h"
 
 #include <cstdio>
 #include <utility>
 
 #include "engine/base/check.h"
 #include "engine/runtime/admission.h"
+#include "engine/runtime/byte_text.h"
 #include "engine/state/streamed_recurrence.h"
 #include "engine/state/tiled_kv.h"
 

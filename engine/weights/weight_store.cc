@@ -188,6 +188,8 @@ class WeightStore::Packer {
   std::vector<Scratch> scratch_;  // [pool size]
 };
 
+namespace {
+
 // Pins each blob while the next one is packed.
 class Pinning {
  public:
@@ -216,6 +218,8 @@ class Pinning {
   std::future<std::string> why_;  // empty: it is pinned
   size_t bytes_ = 0;
 };
+
+}  // namespace
 
 // What packs layers during passes: its pool is its own, so that it does not wait for what computes.
 struct WeightStore::Fetcher {

@@ -20,9 +20,8 @@ class CpuDevice final : public Device {
   std::unique_ptr<Event> create_event() override;
   // Untouched pages cost nothing, so the check is against all RAM less what this device has already promised.
   Buffer allocate(size_t bytes, MemorySpace space) override;
-  bool pin(const std::byte* /*data*/, std::string* /*why*/) override {
-    return true;
-  }  // nothing reads past it
+  // Its copies are the processor's own, which need nothing pinned.
+  bool pin(const std::byte* /*data*/, std::string* /*why*/) override { return true; }
   void copy_async(Stream& stream, void* dst, const void* src, size_t bytes) override;
   void fill_async(Stream& stream, void* dst, std::byte value, size_t bytes) override;
   void host_async(Stream& stream, std::function<void()> work) override;
