@@ -172,6 +172,12 @@ const char* name_of(DecodeShape shape) {
       return "rows_1_6";
     case DecodeShape::rows_2_2:
       return "rows_2_2";
+    case DecodeShape::rows_2_3:
+      return "rows_2_3";
+    case DecodeShape::rows_2_4:
+      return "rows_2_4";
+    case DecodeShape::rows_2_6:
+      return "rows_2_6";
   }
   return "";
 }
@@ -179,8 +185,9 @@ const char* name_of(DecodeShape shape) {
 std::span<const DecodeShape> decode_shapes_of(int64_t m) {
   using enum DecodeShape;
   static constexpr DecodeShape kOfOne[] = {plain, row_2_2_2, row_2_3_2};
-  static constexpr DecodeShape kOfEight[] = {plain, rows_1_4, rows_1_6};
-  static constexpr DecodeShape kOfSixteen[] = {plain, rows_1_3, rows_1_4, rows_2_2};
+  static constexpr DecodeShape kOfEight[] = {plain, rows_1_4, rows_1_6, rows_2_3, rows_2_4, rows_2_6};
+  static constexpr DecodeShape kOfSixteen[] = {plain,    rows_1_3, rows_1_4, rows_2_2,
+                                               rows_2_3, rows_2_4, rows_2_6};
   static_assert(std::size(kOfSixteen) == kMostDecodeShapes);
   if (m == 1) return kOfOne;
   if (m <= 8) return kOfEight;

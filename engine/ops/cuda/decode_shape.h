@@ -26,12 +26,15 @@ enum class DecodeShape : uint8_t {
   rows_1_4,
   rows_1_6,
   rows_2_2,
+  rows_2_3,
+  rows_2_4,
+  rows_2_6,
 };
 const char* name_of(DecodeShape shape);
 
 // What products of m rows may take, `plain` first.
 std::span<const DecodeShape> decode_shapes_of(int64_t m);
-inline constexpr int kMostDecodeShapes = 4;  // of any m
+inline constexpr int kMostDecodeShapes = 7;  // of any m
 
 // On the current device.
 bool can_launch(DecodeShape decode_shape, WeightFormat format, int64_t m);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "engine/ops/cuda/barrier.cuh"
 #include "engine/ops/cuda/delta_net.cuh"
 #include "engine/ops/cuda/mma.cuh"
 #include "engine/ops/cuda/tf32.cuh"
@@ -12,11 +13,6 @@ namespace ete::cuda {
 // Pads that put what a warp loads together into different banks.
 constexpr int kHalfPad = 8;  // of rows of halves
 constexpr int kSquarePitch = static_cast<int>(kDeltaNetChunk) + kHalfPad;
-
-// Among the warps of a block that have a barrier of hardware to themselves; 0 is __syncthreads'.
-__device__ inline void synchronize(int barrier, int threads) {
-  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
-}
 
 __device__ inline bool is_finite(float x) { return fabsf(x) <= FLT_MAX; }
 

@@ -14,13 +14,20 @@ namespace {
 // Calls f.operator()<P, T, N>() for a ring of those sizes, T tiles of rows.
 template <typename Call>
 void with_ring(DecodeShape decode_shape, int64_t m, const Call& call) {
+  using enum DecodeShape;
   if (m <= QuantizedRows::kTile) {
-    if (decode_shape == DecodeShape::rows_1_4) return call.template operator()<1, 1, 4>();
-    if (decode_shape == DecodeShape::rows_1_6) return call.template operator()<1, 1, 6>();
+    if (decode_shape == rows_1_4) return call.template operator()<1, 1, 4>();
+    if (decode_shape == rows_1_6) return call.template operator()<1, 1, 6>();
+    if (decode_shape == rows_2_3) return call.template operator()<2, 1, 3>();
+    if (decode_shape == rows_2_4) return call.template operator()<2, 1, 4>();
+    if (decode_shape == rows_2_6) return call.template operator()<2, 1, 6>();
   } else if (m <= 2 * QuantizedRows::kTile) {
-    if (decode_shape == DecodeShape::rows_1_3) return call.template operator()<1, 2, 3>();
-    if (decode_shape == DecodeShape::rows_1_4) return call.template operator()<1, 2, 4>();
-    if (decode_shape == DecodeShape::rows_2_2) return call.template operator()<2, 2, 2>();
+    if (decode_shape == rows_1_3) return call.template operator()<1, 2, 3>();
+    if (decode_shape == rows_1_4) return call.template operator()<1, 2, 4>();
+    if (decode_shape == rows_2_2) return call.template operator()<2, 2, 2>();
+    if (decode_shape == rows_2_3) return call.template operator()<2, 2, 3>();
+    if (decode_shape == rows_2_4) return call.template operator()<2, 2, 4>();
+    if (decode_shape == rows_2_6) return call.template operator()<2, 2, 6>();
   }
 }
 
@@ -30,7 +37,7 @@ void launch(cudaStream_t stream, const QuantizedRows& x, const MatmulShape& shap
   const auto kernel = few_rows_kernel<F, kPanels, kTiles, kDepth>;
   CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Ring::kBlockBytes));
   launch_overlapping(stream, dim3(static_cast<unsigned>(tiles_of<kPanels * 16>(products))),
-                     BlockSize{.threads = kDecodeSplits * 32, .shared_bytes = Ring::kBlockBytes}, kernel, x,
+                     BlockSize{.threads = Ring::kThreads, .shared_bytes = Ring::kBlockBytes}, kernel, x,
                      shape.m, products, static_cast<int>(panel_bytes(F, shape.cols)));
 }
 

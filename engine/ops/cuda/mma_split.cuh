@@ -14,12 +14,12 @@ constexpr int kDecodeSplits = 4;  // warps of a block
 template <WeightFormat F>
 constexpr int kDecodeChunks = PackedLoad<F>::kGroup == 32 ? 2 : 1;
 
-// partial: shared, [kDecodeSplits][pitch]: [kTiles * 4][32] of each warp.
-template <typename Load, int kTiles>
+// partial: shared, [kDecodeSplits][pitch]: [kTiles * 4][32] of each warp. By kThreads threads.
+template <typename Load, int kTiles, int kThreads = kDecodeSplits * 32>
 __device__ inline void add_and_store(const float* partial, int pitch, const std::byte* panel,
                                      const Product& product, int64_t first_output, int64_t first_row,
                                      int64_t m) {
-  for (int item = threadIdx.x; item < kTiles * 4 * 32; item += kDecodeSplits * 32) {
+  for (int item = threadIdx.x; item < kTiles * 4 * 32; item += kThreads) {
     const int i = item / 32, lane = item % 32;
     const int row_of_panel = lane / 4 + i % 4 / 2 * 8;
     const int64_t row = first_row + i / 4 * QuantizedRows::kTile + lane % 4 * 2 + i % 2;
