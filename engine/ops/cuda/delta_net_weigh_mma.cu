@@ -225,8 +225,11 @@ class WeighMma {
 
   // What multiplies k and what multiplies v, in the place of q.
   __device__ void put_inverse() {
-    for (int at = 2 * static_cast<int>(threadIdx.x); at < kChunk * kChunk; at += 2 * kWeighThreads) {
-      const int i = at / kChunk, j = at % kChunk;
+    static_assert(kChunk == 2 * 32, "a lane has two columns of a row");
+    const int j = 2 * (static_cast<int>(threadIdx.x) % 32);
+#pragma unroll 4
+    for (int u = 0; u < kChunk * 32 / kWeighThreads; ++u) {
+      const int i = warp_ + u * kWeighThreads / 32;
       const bool is_spoiled = i >= shared_.first_spoiled;
       const auto of_keys = [&](int column) {
         return column <= i ? shared_.m[i][column] * shared_.gates.beta[column] : 0.0f;
