@@ -17,7 +17,7 @@ namespace ete::cuda {
 // `plain`: of one row, weights from memory to registers; of more, weights through small rings. row_P_N_W: of
 // one row through rings in shared memory, P panels a block, N units of them under way in each warp, W warps
 // for each of a panel's splits. rows_P_N: of 2 to 16 rows through rings of N stages of P panels and of the
-// rows.
+// rows, which as many warps share.
 enum class DecodeShape : uint8_t {
   plain,
   row_2_2_2,
@@ -26,15 +26,13 @@ enum class DecodeShape : uint8_t {
   rows_1_4,
   rows_1_6,
   rows_2_2,
-  rows_2_3,
-  rows_2_4,
   rows_2_6,
 };
 const char* name_of(DecodeShape shape);
 
 // What products of m rows may take, `plain` first.
 std::span<const DecodeShape> decode_shapes_of(int64_t m);
-inline constexpr int kMostDecodeShapes = 7;  // of any m
+inline constexpr int kMostDecodeShapes = 5;  // of any m
 
 // On the current device.
 bool can_launch(DecodeShape decode_shape, WeightFormat format, int64_t m);

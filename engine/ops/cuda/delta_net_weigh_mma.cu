@@ -72,6 +72,7 @@ class WeighMma {
     drop_spoiled_keys();
     put_inverse();
     __syncthreads();
+    __syncthreads();  // compute-sanitizer (2025.3) misses the first, after barriers that some warps had alone
     write_w();
     write_u();
   }

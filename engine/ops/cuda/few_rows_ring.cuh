@@ -52,26 +52,24 @@ struct FewRowsRing {
   }
   __device__ void fill_weights(int slot, int stage) const {
     if (!exists(stage)) return;
-    const int begin = stage * kStageBytes;
-    std::byte* to = ring + slot * kSlotBytes + panel * kStageBytes;
+    const int begin = stage * kStageBytes + lane * 16, left = data_bytes - begin;
+    const std::byte* from = data + begin;
+    std::byte* to = ring + slot * kSlotBytes + panel * kStageBytes + lane * 16;
 #pragma unroll
-    for (int i = 0; i < (kStageBytes + 511) / 512; ++i) {
-      const int at = i * 512 + lane * 16;
-      if (kStageBytes % 512 == 0 || at < kStageBytes) {
-        const bool is_there = begin + at < data_bytes;
-        copy_async(to + at, data + (is_there ? begin + at : 0), is_there);
-      }
+    for (int at = 0; at < kStageBytes; at += 512) {
+      if (at + 512 <= kStageBytes || at + lane * 16 < kStageBytes) copy_async(to + at, from + at, at < left);
     }
   }
   __device__ void fill_x(int slot, int stage) const {
     if (!exists(stage)) return;
     std::byte* to = ring + slot * kSlotBytes + kPanels * kStageBytes;
+    const int tile = static_cast<int>(x.groups) * kTile;  // cells
 #pragma unroll
     for (int i = 0; i < kTiles; ++i, to += kTileBytes) {
-      const int64_t cell = (i * x.groups + stage * kStageGroups) * kTile;
-      copy_whole<kQBytes>(to, x.q + cell * 32);
-      copy_whole<kScaleBytes>(to + kQBytes, x.scale + cell);
-      if constexpr (Load::kHasMinimum) copy_whole<kScaleBytes>(to + kQBytes + kScaleBytes, x.sum + cell);
+      const int cell = i * tile + stage * kStageGroups * kTile;
+      copy_whole<kQBytes>(to, x.q, cell * 32);
+      copy_whole<kScaleBytes>(to + kQBytes, x.scale, cell * 4);
+      if constexpr (Load::kHasMinimum) copy_whole<kScaleBytes>(to + kQBytes + kScaleBytes, x.sum, cell * 4);
     }
   }
   __device__ void multiply(int slot, float (&acc)[kTiles][4]) const {
@@ -100,12 +98,13 @@ struct FewRowsRing {
  private:
   // By all warps of the split.
   template <int kBytes>
-  __device__ void copy_whole(std::byte* to, const void* from) const {
+  __device__ void copy_whole(std::byte* to, const void* base, int offset) const {
     constexpr int kAtOnce = kPanels * 512;
+    const int own = (panel * 32 + lane) * 16;
+    const std::byte* from = static_cast<const std::byte*>(base) + (offset + own);
 #pragma unroll
-    for (int i = 0; i < (kBytes + kAtOnce - 1) / kAtOnce; ++i) {
-      const int at = i * kAtOnce + (panel * 32 + lane) * 16;
-      if (kBytes % kAtOnce == 0 || at < kBytes) copy_async(to + at, static_cast<const std::byte*>(from) + at);
+    for (int at = 0; at < kBytes; at += kAtOnce) {
+      if (at + kAtOnce <= kBytes || at + own < kBytes) copy_async(to + own + at, from + at);
     }
   }
   __device__ GroupOfX group_of(const std::byte* tile, int group) const {

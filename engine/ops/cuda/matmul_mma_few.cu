@@ -18,15 +18,10 @@ void with_ring(DecodeShape decode_shape, int64_t m, const Call& call) {
   if (m <= QuantizedRows::kTile) {
     if (decode_shape == rows_1_4) return call.template operator()<1, 1, 4>();
     if (decode_shape == rows_1_6) return call.template operator()<1, 1, 6>();
-    if (decode_shape == rows_2_3) return call.template operator()<2, 1, 3>();
-    if (decode_shape == rows_2_4) return call.template operator()<2, 1, 4>();
-    if (decode_shape == rows_2_6) return call.template operator()<2, 1, 6>();
   } else if (m <= 2 * QuantizedRows::kTile) {
     if (decode_shape == rows_1_3) return call.template operator()<1, 2, 3>();
     if (decode_shape == rows_1_4) return call.template operator()<1, 2, 4>();
     if (decode_shape == rows_2_2) return call.template operator()<2, 2, 2>();
-    if (decode_shape == rows_2_3) return call.template operator()<2, 2, 3>();
-    if (decode_shape == rows_2_4) return call.template operator()<2, 2, 4>();
     if (decode_shape == rows_2_6) return call.template operator()<2, 2, 6>();
   }
 }
