@@ -1,4 +1,3 @@
-#include "engine/base/check.h"
 #include "engine/device/cuda/cuda_check.h"
 #include "engine/ops/cuda/decode_shape.h"
 #include "engine/ops/cuda/few_rows_ring.cuh"
@@ -49,7 +48,6 @@ bool can_launch_few(DecodeShape decode_shape, WeightFormat format, int64_t m) {
 
 void launch_matmul_mma_few(cudaStream_t stream, DecodeShape decode_shape, WeightFormat format,
                            const QuantizedRows& x, const MatmulShape& shape, const Products& products) {
-  CHECK(can_launch_few(decode_shape, format, shape.m), "a launch that the device has shared memory for");
   with_fragments(format, [&]<WeightFormat F>() {
     with_ring(decode_shape, shape.m,
               [&]<int P, int T, int N>() { launch<F, P, T, N>(stream, x, shape, products); });
