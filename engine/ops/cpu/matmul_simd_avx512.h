@@ -57,6 +57,11 @@ struct Simd {
     const __m256i low = _mm256_set_m128i(row(1), row(0));
     return _mm512_inserti64x4(_mm512_castsi256_si512(low), _mm256_set_m128i(row(3), row(2)), 1);
   }
+  // a and b hold 16 bytes of each of 4 rows: to 32 of each, in order, rows 0 and 1 before 2 and 3.
+  static void join_rows(I a, I b, I* first, I* second) {
+    *first = _mm512_permutex2var_epi64(a, _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11), b);
+    *second = _mm512_permutex2var_epi64(a, _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15), b);
+  }
   static I load_words(const void* from) { return _mm512_loadu_si512(from); }
   static void store_words(void* to, I value) { _mm512_storeu_si512(to, value); }
   static I set1_32(uint32_t value) { return _mm512_set1_epi32(static_cast<int>(value)); }
@@ -91,6 +96,15 @@ struct Simd {
     return _mm512_mask_sub_epi8(a, _mm512_movepi8_mask(sign), _mm512_setzero_si512(), a);
   }
   static I add_32(I a, I b) { return _mm512_add_epi32(a, b); }
+  static I sub_32(I a, I b) { return _mm512_sub_epi32(a, b); }
+  // Of each 128 bits: a0 + a2, b0 + b2, a1 + a3, b1 + b3.
+  static I add_pairs_32(I a, I b) {
+    return _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+  }
+  // a0 + a2, a1 + a3, b0 + b2, b1 + b3.
+  static I add_pairs_64(I a, I b) {
+    return _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
+  }
   // Sums of four products of unsigned a (at most 128) and signed b.
   static I dot(I a, I b) {
 #ifdef __AVX512VNNI__
