@@ -15,11 +15,12 @@ inline F load_crossed(const float* from) { return Simd::order_rows(Simd::load(fr
 // What the dots of unsigned bytes have too much, negated, for 4 neighbouring columns each.
 template <class Format>
 inline I excess_of_zero(const int32_t* excess) {
-  if constexpr (Format::kZero == 0) return Simd::set1_32(0);
-  // Of 128; every zero point is a power of two.
-  static_assert(Format::kZero == 0 || 128 % Format::kZero == 0);
-  constexpr int kShift = Format::kZero == 0 ? 0 : __builtin_ctz(128 / (Format::kZero + !Format::kZero));
-  return Simd::shift_right_signed_32(Simd::repeat16(excess), kShift);
+  if constexpr (Format::kZero == 0) {
+    return Simd::set1_32(0);
+  } else {
+    static_assert(128 % Format::kZero == 0);  // the excess is that of 128
+    return Simd::shift_right_signed_32(Simd::repeat16(excess), __builtin_ctz(128 / Format::kZero));
+  }
 }
 
 // Rows' dots with a group of columns that share a scale, crossed, from four partial sums of each row.

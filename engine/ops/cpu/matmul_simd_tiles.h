@@ -131,7 +131,20 @@ void multiply_tiled(const std::byte* panel, const TiledInput& input, float* sums
   begin_step<0>(&work, 0);
   begin_step<1>(&work, 1);
   begin_step<2>(&work, 2);
-  for (int64_t step = 0; step < steps; step += kTileSets) {
+  static_assert(kTileSets == 4);
+  int64_t step = 0;
+  // Without conditions the compiler keeps the sums in registers.
+  for (; step + 6 < steps; step += kTileSets) {
+    work.template multiply<3>(step + 3);
+    work.template add<0>(step, by_rows);
+    work.template multiply<0>(step + 4);
+    work.template add<1>(step + 1, by_rows);
+    work.template multiply<1>(step + 5);
+    work.template add<2>(step + 2, by_rows);
+    work.template multiply<2>(step + 6);
+    work.template add<3>(step + 3, by_rows);
+  }
+  for (; step < steps; step += kTileSets) {
     begin_step<3>(&work, step + 3);
     end_step<0>(&work, step, by_rows);
     begin_step<0>(&work, step + 4);
