@@ -27,6 +27,13 @@ struct Simd {
   static F set1(float value) { return _mm512_set1_ps(value); }
   static F load(const float* from) { return _mm512_loadu_ps(from); }
   static void store(float* to, F value) { _mm512_storeu_ps(to, value); }
+  // Each 128 bits, `stride` floats apart.
+  static void store_quarters(F a, float* to, int64_t stride) {
+    _mm_storeu_ps(to, _mm512_castps512_ps128(a));
+    _mm_storeu_ps(to + stride, _mm512_extractf32x4_ps(a, 1));
+    _mm_storeu_ps(to + 2 * stride, _mm512_extractf32x4_ps(a, 2));
+    _mm_storeu_ps(to + 3 * stride, _mm512_extractf32x4_ps(a, 3));
+  }
   static F add(F a, F b) { return _mm512_add_ps(a, b); }
   static F sub(F a, F b) { return _mm512_sub_ps(a, b); }
   static F mul(F a, F b) { return _mm512_mul_ps(a, b); }

@@ -154,11 +154,10 @@ void multiply_tiled(const std::byte* panel, const TiledInput& input, float* sums
     begin_step<2>(&work, step + 6);
     end_step<3>(&work, step + 3, by_rows);
   }
-  alignas(64) float stored[16 * 16];
-#pragma GCC unroll 16
-  for (int w = 0; w < 16; ++w) Simd::store(stored + 16 * w, by_rows[w]);
-  for (int i = 0; i < 16; ++i) {
-    for (int w = 0; w < 16; ++w) sums[16 * i + w] = stored[16 * w + i];
+#pragma GCC unroll 4
+  for (int w = 0; w < 16; w += 4) {
+    Simd::transpose4(by_rows + w);
+    for (int i = 0; i < 4; ++i) Simd::store_quarters(by_rows[w + i], sums + 16 * i + w, 16 * 4);
   }
 }
 
