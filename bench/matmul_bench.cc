@@ -11,6 +11,7 @@
 #include "engine/base/dtype.h"
 #include "engine/device/cpu/cpu_features.h"
 #include "engine/ops/cpu/matmul.h"
+#include "engine/ops/cpu/matmul_kernels.h"
 #include "tests/ops/random_matrix.h"
 
 // Matrix products beside the ceilings of the same run: the core's rate of fused multiply-adds and its clock.
@@ -91,7 +92,7 @@ const Ceilings& ceilings() {
   return measured;
 }
 
-void run_matmul(benchmark::State& state, KernelFamily family, Math math, RowKind kind, WeightFormat format,
+void run_matmul(benchmark::State& state, const MatmulPath& path, RowKind kind, WeightFormat format,
                 int64_t rows, int64_t cols, int64_t m) {
   // Values of an ordinary size: denormals and infinities are slow on some processors.
   const RandomMatrix w(format, rows, cols, 1);
@@ -100,8 +101,7 @@ void run_matmul(benchmark::State& state, KernelFamily family, Math math, RowKind
   ThreadPool pool(1);
   const std::vector<MatmulOutput> outputs{{.w = w.view, .row_end = rows, .y = y.data(), .y_stride = rows}};
   Workspace workspace(1);
-  const CpuContext context{pool, workspace, family};
-  const MatmulPath path(context.family, math);
+  const CpuContext context{pool, workspace, KernelFamily::automatic};
   double best = 1e9;
   for (auto _ : state) {
     const double begin = thread_seconds();
@@ -125,7 +125,7 @@ struct Shape {
   int64_t rows, cols, m;
 };
 
-void register_all(KernelFamily family, Math math, RowKind kind, const std::string& prefix,
+void register_all(const MatmulPath& path, RowKind kind, const std::string& prefix,
                   const std::vector<Shape>& shapes) {
   for (const Shape& shape : shapes) {
     for (const WeightFormat format : kFormats) {
@@ -133,7 +133,7 @@ void register_all(KernelFamily family, Math math, RowKind kind, const std::strin
                                std::to_string(shape.rows) + "x" + std::to_string(shape.cols) + "/m" +
                                std::to_string(shape.m);
       benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) {
-        run_matmul(state, family, math, kind, format, shape.rows, shape.cols, shape.m);
+        run_matmul(state, path, kind, format, shape.rows, shape.cols, shape.m);
       });
     }
   }
@@ -146,10 +146,11 @@ int main(int argc, char** argv) {
   using ete::RowKind;
   // 256 x 768 stays in the L2 cache; 49152 x 768 comes from RAM.
   const auto register_family = [](ete::KernelFamily family, ete::Math math, const std::string& prefix) {
-    ete::register_all(family, math, RowKind::decode, prefix + "decode",
-                      {{256, 768, 1}, {256, 768, 4}, {256, 768, 16}, {49152, 768, 1}, {49152, 768, 16}});
-    ete::register_all(family, math, RowKind::prefill, prefix + "prefill",
-                      {{1536, 768, 512}, {4096, 4096, 512}});
+    const ete::MatmulPath path(family, math);
+    ete::register_all(
+        path, RowKind::decode, prefix + "decode",
+        {{256, 768, 1}, {256, 768, 4}, {256, 768, 16}, {49152, 768, 1}, {49152, 768, 4}, {49152, 768, 16}});
+    ete::register_all(path, RowKind::prefill, prefix + "prefill", {{1536, 768, 512}, {4096, 4096, 512}});
   };
   const ete::KernelFamily best = ete::best_matmul_family(ete::Math::fast);
   register_family(ete::best_matmul_family(ete::Math::exact), ete::Math::exact, "");
@@ -157,6 +158,11 @@ int main(int argc, char** argv) {
   // What integer dots do where there are tiles.
   if (best == ete::KernelFamily::amx) {
     register_family(ete::KernelFamily::vnni, ete::Math::fast, "fast_vnni_");
+  }
+  // Few rows in the order of tiles: no instruction of those, so that VNNI is enough.
+  if (ete::cpu_features().vnni) {
+    ete::register_all(ete::MatmulPath(ete::matmul_kernels_amx(), ete::Math::fast), RowKind::decode,
+                      "fast_few_decode", {{256, 768, 1}, {256, 768, 4}, {49152, 768, 1}, {49152, 768, 4}});
   }
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;

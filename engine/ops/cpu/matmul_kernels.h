@@ -72,7 +72,8 @@ struct FormatKernels {
   // Math::fast: sums [m, 16] = rounded x . panel. Null for formats of floats, which lose nothing by staying
   // exact.
   void (*multiply_rounded[kDecodeRows])(const std::byte* panel, const RoundedInput& input, float* sums) = {};
-  // In its place, where the processor multiplies tiles: sums [kTiledRows, 16]. Null elsewhere.
+  // For more rows, where the processor multiplies tiles, to the same bits: sums [kTiledRows, 16]. Null
+  // elsewhere.
   void (*multiply_tiled)(const std::byte* panel, const TiledInput& input, float* sums) = nullptr;
 };
 
