@@ -27,13 +27,6 @@ struct Simd {
   static F set1(float value) { return _mm512_set1_ps(value); }
   static F load(const float* from) { return _mm512_loadu_ps(from); }
   static void store(float* to, F value) { _mm512_storeu_ps(to, value); }
-  // Each 128 bits, `stride` floats apart.
-  static void store_quarters(F a, float* to, int64_t stride) {
-    _mm_storeu_ps(to, _mm512_castps512_ps128(a));
-    _mm_storeu_ps(to + stride, _mm512_extractf32x4_ps(a, 1));
-    _mm_storeu_ps(to + 2 * stride, _mm512_extractf32x4_ps(a, 2));
-    _mm_storeu_ps(to + 3 * stride, _mm512_extractf32x4_ps(a, 3));
-  }
   static F add(F a, F b) { return _mm512_add_ps(a, b); }
   static F sub(F a, F b) { return _mm512_sub_ps(a, b); }
   static F mul(F a, F b) { return _mm512_mul_ps(a, b); }
@@ -63,11 +56,6 @@ struct Simd {
     };
     const __m256i low = _mm256_set_m128i(row(1), row(0));
     return _mm512_inserti64x4(_mm512_castsi256_si512(low), _mm256_set_m128i(row(3), row(2)), 1);
-  }
-  // a and b hold 16 bytes of each of 4 rows: to 32 of each, in order, rows 0 and 1 before 2 and 3.
-  static void join_rows(I a, I b, I* first, I* second) {
-    *first = _mm512_permutex2var_epi64(a, _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11), b);
-    *second = _mm512_permutex2var_epi64(a, _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15), b);
   }
   static I load_words(const void* from) { return _mm512_loadu_si512(from); }
   static void store_words(void* to, I value) { _mm512_storeu_si512(to, value); }
