@@ -428,7 +428,11 @@ void matmul_cpu(const CpuContext& context, const MatmulPath& path, RowKind kind,
   if (!rounded.empty()) {
     const Call call{context, path.kernels(), x, x_stride, m, cols, rounded};
     // A tile takes as long for one row as for all that it has.
-    path.kernels().tiles&& m > kDecodeRows ? run_tiled(call) : run_rounded(call);
+    if (m > kDecodeRows && path.kernels().tiles) {
+      run_tiled(call);
+    } else {
+      run_rounded(call);
+    }
   }
   if (exact.empty()) return;
   const Call call{context, path.kernels(), x, x_stride, m, cols, exact};
