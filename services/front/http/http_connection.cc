@@ -9,6 +9,7 @@
 #include <boost/beast/http/empty_body.hpp>
 #include <boost/beast/http/message.hpp>
 #include <boost/beast/http/write.hpp>
+#include <ctime>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -30,6 +31,15 @@ std::string chunk_of(std::string_view bytes) {
   std::ostringstream size;
   size << std::hex << bytes.size();
   return size.str() + "\r\n" + std::string(bytes) + "\r\n";
+}
+
+// As RFC 9110, 5.6.7 writes a time.
+std::string date_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  char text[32];
+  return {text, std::strftime(text, sizeof(text), "%a, %d %b %Y %H:%M:%S GMT", &utc)};
 }
 
 template <typename Message>
@@ -273,6 +283,7 @@ void HttpConnection::reply(HttpReply reply) {
   }
   http::response<http::string_body> message(http::int_to_status(reply.status), 11);
   message.keep_alive(keep_alive_);
+  message.set(http::field::date, date_now());
   message.set(http::field::content_type, reply.content_type);
   set_headers(message, exchange_->headers_);
   set_headers(message, reply.headers);
@@ -295,6 +306,7 @@ void HttpConnection::begin_stream() {
   keep_alive_ = keep_alive_ && chunked_;
   http::response<http::empty_body> message(http::status::ok, 11);
   message.keep_alive(keep_alive_);
+  message.set(http::field::date, date_now());
   message.set(http::field::content_type, "text/event-stream; charset=utf-8");
   message.set(http::field::cache_control, "no-cache");
   set_headers(message, exchange_->headers_);

@@ -73,6 +73,26 @@ class HttpConnectionTest : public ::testing::Test {
   std::optional<HttpServer> server_;
 };
 
+TEST_F(HttpConnectionTest, EveryResponseIsDated) {
+  start();
+  HttpClient client(port());
+  const auto dated = [](const HttpAnswer& answer) {
+    const auto date = answer.headers.find("date");
+    tm parsed{};
+    if (date == answer.headers.end()) return false;
+    const char* end = strptime(date->second.c_str(), "%a, %d %b %Y %H:%M:%S GMT", &parsed);
+    return end != nullptr && *end == '\0' && std::abs(timegm(&parsed) - time(nullptr)) < 60;
+  };
+  EXPECT_TRUE(dated(client.ask("GET /a HTTP/1.1\r\nHost: x\r\n\r\n")));
+  client.send("GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
+  const auto exchange = wait_for_exchange();
+  exchange->write("data: x\n\n");
+  exchange->end_stream();
+  EXPECT_TRUE(dated(client.read()));
+  HttpClient wrong(port());
+  EXPECT_TRUE(dated(wrong.ask("nonsense\r\n\r\n")));
+}
+
 TEST_F(HttpConnectionTest, ManyRequestsOnOneConnection) {
   start();
   HttpClient client(port());

@@ -172,6 +172,20 @@ TEST_F(HttpServiceTest, AModelThatOneOfTheWorkersHasYetToTellIsWaitedFor) {
   EXPECT_EQ(post("/v1/completions", {{"prompt", "x"}, {"model", "huge"}}, 404)["error"]["param"], "model");
 }
 
+TEST_F(HttpServiceTest, AModelIsListedByNameAndWithTheTimeOfItsLoad) {
+  start_with_http(worker_options());
+  const auto get = [&](const std::string& path) {
+    HttpClient client(port());
+    return client.ask("GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n");
+  };
+  const HttpAnswer first = get("/v1/models");
+  EXPECT_EQ(get("/v1/models/").status, 404);
+  std::this_thread::sleep_for(milliseconds(1100));
+  EXPECT_EQ(get("/v1/models").body, first.body);
+  EXPECT_EQ(get("/v1/models/" + first.json()["data"][0]["id"].get<std::string>()).json(),
+            first.json()["data"][0]);
+}
+
 TEST_F(HttpServiceTest, ShutdownEndsWhatRuns) {
   ToyWorker::Options options = worker_options();
   options.context = 100'000;
