@@ -309,7 +309,10 @@ void CompletionCall::finish() {
 }
 
 void CompletionCall::fail(const FrontError& error) {
-  exchange_->reply(error_reply(in_client_words(error, request_.names)));
+  const FrontError told = in_client_words(error, request_.names);
+  HttpReply reply = error_reply(told);
+  if (request_.stream && reply_ != nullptr) reply.events = reply_->failed(told);
+  exchange_->reply(std::move(reply));
   let_go(FrontError(FrontErrorCode::cancelled, "the request failed"));
 }
 

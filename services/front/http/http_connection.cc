@@ -287,7 +287,7 @@ void HttpExchange::end_stream() {
 void HttpConnection::reply(HttpReply reply) {
   if (ended_) return;
   if (streaming_) {
-    write_events("data: " + reply.body + "\n\n");
+    write_events(reply.events.empty() ? "data: " + reply.body + "\n\n" : std::move(reply.events));
     return end_stream();
   }
   http::response<http::string_body> message(http::int_to_status(reply.status), 11);
