@@ -163,7 +163,7 @@ class Tokens(Security):
             with self.subTest(more):
                 status, body = self.complete(front, bearer, **more)
                 self.assertEqual((status, body["error"]["param"]), (400, param))
-                self.assertIn("expected at most 2, as many requests as the token two may have", body["error"]["message"])
+                self.assertIn("expected at most 2 together, as many as the token two may have running", body["error"]["message"])
 
     def test_a_changed_file_is_read_again(self):
         first = self.token("first")

@@ -1,10 +1,9 @@
 #include "services/front/http/completion_call.h"
 
-#include <algorithm>
-#include <string>
 #include <utility>
 
 #include "services/front/chat/reply_tags.h"
+#include "services/front/http/choice_limit.h"
 
 namespace ete::front {
 namespace {
@@ -90,24 +89,9 @@ void CompletionCall::wait_for_model() {
   });
 }
 
-// What can never run at a time is not begun.
-void CompletionCall::require_few_choices() const {
-  if (caller_.holder == nullptr) return;
-  const int64_t most = caller_.holder->limits().concurrent;
-  const auto prompts = static_cast<int64_t>(std::max<size_t>(request_.prompts.size(), 1));
-  if (most == 0 || prompts * request_.n <= most) return;
-  const std::string field = request_.n > 1 ? "n" : request_.names.prompt;
-  throw FrontError(FrontErrorCode::invalid_argument,
-                   field + ": " + std::to_string(prompts * request_.n) + " choices (n " +
-                       std::to_string(request_.n) + ", prompts " + std::to_string(prompts) +
-                       ") are not accepted; expected at most " + std::to_string(most) +
-                       ", as many requests as the token " + caller_.name() + " may have running",
-                   field);
-}
-
 void CompletionCall::prepare() {
-  require_few_choices();
   model_ = host_.shared.workers.model(request_.settings.model());
+  require_few_choices(host_, request_, caller_);
   if (request_.chat) return render();
   begin_choices();
 }

@@ -51,7 +51,6 @@ class CompletionCall final : public HttpExchange::Events,
   void attempt(Work work);
   void wait_for_model();
   void prepare();
-  void require_few_choices() const;
   void render();
   // What the template shows of how this model replies, and what the output has to be because of it.
   void read_style(const std::string& prompt);

@@ -109,6 +109,22 @@ TEST_F(HttpServiceTest, AClientThatDoesNotReadPausesAndLosesItsSession) {
   EXPECT_TRUE(eventually([&] { return worker_->live_sessions() == 0; }));
 }
 
+TEST_F(HttpServiceTest, ChoicesThatCanNeverRunTogetherAreRefused) {
+  most_requests_ = 8;
+  ToyWorker::Options options = worker_options();
+  options.plan_json = R"({"max_sessions": 1, "max_queued": 4})";
+  start_with_http(options);
+  const auto refused = [&](const Json& body) {
+    const Json error = post("/v1/completions", body, 400)["error"];
+    return error["param"].get<std::string>() + ": " + error["message"].get<std::string>();
+  };
+  EXPECT_EQ(post("/v1/completions", {{"prompt", "x"}, {"n", 5}})["choices"].size(), 5u);
+  EXPECT_NE(refused({{"prompt", "x"}, {"n", 6}}).find("n: n: 6 choices"), std::string::npos);
+  EXPECT_NE(refused({{"prompt", "x"}, {"n", 6}}).find("at most 5 together"), std::string::npos);
+  EXPECT_NE(refused({{"prompt", {"a", "b", "c"}}, {"n", 2}}).find("--max-queued"), std::string::npos);
+  EXPECT_NE(refused({{"prompt", "x"}, {"n", 9}}).find("--max-requests"), std::string::npos);
+}
+
 TEST_F(HttpServiceTest, AReaderThatPausesGetsEverything) {
   ToyWorker::Options options = worker_options();
   options.context = 100'000;
