@@ -138,6 +138,11 @@ void TokenHolder::set_limits(const TokenLimits& limits) {
   limits_ = limits;
 }
 
+TokenLimits TokenHolder::limits() const {
+  const std::lock_guard lock(mutex_);
+  return limits_;
+}
+
 void TokenHolder::refill(Clock::time_point now) {
   const auto most = static_cast<double>(limits_.tokens_per_minute);
   if (!refilled_) {

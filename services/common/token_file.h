@@ -35,6 +35,7 @@ class TokenHolder {
   const std::string& name() const { return name_; }
   const std::string& digest() const { return digest_; }  // SHA-256 of the token, 32 bytes
   void set_limits(const TokenLimits& limits);
+  TokenLimits limits() const;
 
   // A request begins: absent; or why it may not. The tokens of a minute are a store that fills at an even
   // rate; a request begins while any are left, and may overdraw it.

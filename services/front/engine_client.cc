@@ -47,7 +47,7 @@ std::shared_ptr<grpc::Channel> make_channel(const WorkerLink& link) {
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetMaxReceiveMessageSize(kMostReplyBytes);
   if (!link.tls_name.empty()) arguments.SetString(GRPC_SSL_TARGET_NAME_OVERRIDE_ARG, link.tls_name);
-  return grpc::CreateCustomChannel(link.address.grpc_target(), service::channel_credentials(link.tls),
+  return grpc::CreateCustomChannel(link.label.address.grpc_target(), service::channel_credentials(link.tls),
                                    arguments);
 }
 
@@ -74,7 +74,8 @@ class EngineClient::Call {
 };
 
 EngineClient::EngineClient(const WorkerLink& link, std::function<void()> on_change)
-    : where_(link.address.to_string()),
+    : label_(link.label),
+      where_(label_.address.to_string()),
       on_change_(std::move(on_change)),
       token_(link.token),
       channel_(make_channel(link)),
@@ -115,7 +116,7 @@ EngineClient::State EngineClient::state() const {
   const std::lock_guard lock(mutex_);
   State state{.serving = serving_, .away = std::nullopt, .expected_since = expected_since_, .name = name_};
   if (serving_ == nullptr) {
-    state.away = FrontError(away_code_, "the worker at " + where_ + ": " + why_away_);
+    state.away = FrontError(away_code_, "the worker at " + label_.name + ": " + why_away_);
   }
   return state;
 }
@@ -175,7 +176,7 @@ std::shared_ptr<EngineSession> EngineClient::open_session(std::chrono::system_cl
     authorize(context);
     if (!traceparent.empty()) context.AddMetadata("traceparent", traceparent);
   };
-  auto session = WorkerSession::start({stub_, where_, on_done}, prepare, std::move(events));
+  auto session = WorkerSession::start({stub_, label_, on_done}, prepare, std::move(events));
   const std::lock_guard lock(mutex_);
   if (const auto entry = sessions_.find(number); entry != sessions_.end()) entry->second = session;
   return session;
@@ -274,7 +275,7 @@ std::shared_ptr<const ServedModel> EngineClient::fetch_model() {
     throw;
   }
   const grpc::Status status = stream->Finish();
-  if (!status.ok()) throw from_status(status, where_);
+  if (!status.ok()) throw from_status(status, label_);
   try {
     return assembler.finish();
   } catch (const FrontError&) {

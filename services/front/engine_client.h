@@ -15,18 +15,18 @@
 #include <vector>
 
 #include "ete/v1/engine.grpc.pb.h"
-#include "services/common/address.h"
 #include "services/common/tls.h"
 #include "services/common/token_file.h"
 #include "services/front/engine_session.h"
 #include "services/front/front_error.h"
 #include "services/front/served_model.h"
+#include "services/front/worker_names.h"
 
 namespace ete::front {
 
 // How a front reaches a worker.
 struct WorkerLink {
-  service::Address address;
+  WorkerLabel label;
   std::string tls_name = {};                             // whose certificate it shows; empty: the address's
   service::TlsFiles tls = {};                            // without an authority: no TLS
   std::shared_ptr<service::SecretFile> token = nullptr;  // null: none is shown
@@ -68,7 +68,8 @@ class EngineClient {
   v1::Engine::Stub& stub() const { return *stub_; }
   // Shows the worker the front's token.
   void authorize(grpc::ClientContext& context) const;
-  const std::string& where() const { return where_; }
+  const std::string& where() const { return where_; }  // not for clients
+  const WorkerLabel& label() const { return label_; }
 
   // The session's end also tells when the worker cannot be reached.
   std::shared_ptr<EngineSession> open_session(std::chrono::system_clock::time_point deadline,
@@ -93,6 +94,7 @@ class EngineClient {
   // A call of the client's thread that the destructor can cancel.
   class Call;
 
+  const WorkerLabel label_;
   const std::string where_;
   const std::function<void()> on_change_;
   const std::shared_ptr<service::SecretFile> token_;

@@ -88,13 +88,13 @@ std::vector<MetricFamily> worker_families(const WorkerPool& workers) {
     families.push_back({figure.name, figure.help, figure.type, {}});
   }
   for (const auto& worker : workers.workers()) {
-    add_value(up, worker->where(), worker->state().serving != nullptr ? 1 : 0);
+    add_value(up, worker->label().name, worker->state().serving != nullptr ? 1 : 0);
     const auto status = worker->status();
     if (!status) continue;
     for (size_t i = 0; i < families.size(); ++i) {
-      add_value(families[i], worker->where(), worker_figures()[i].value(*status));
+      add_value(families[i], worker->label().name, worker_figures()[i].value(*status));
     }
-    if (status->has_link_idle_share()) add_value(idle, worker->where(), status->link_idle_share());
+    if (status->has_link_idle_share()) add_value(idle, worker->label().name, status->link_idle_share());
   }
   families.push_back(std::move(up));
   families.push_back(std::move(idle));

@@ -1,6 +1,7 @@
 #include "services/front/model_assembler.h"
 
 #include <algorithm>
+#include <ctime>
 
 #include "services/front/front_error.h"
 #include "services/front/no_tokenizer.h"
@@ -116,6 +117,7 @@ std::shared_ptr<const ServedModel> ModelAssembler::with_tokenizer(
   model->tokenizer_sha256 = info_.tokenizer_sha256();
   model->plan_json = info_.plan_json();
   model->worker_id = info_.worker_id();
+  model->loaded_at = std::time(nullptr);
   model->tokenizer = std::move(tokenizer);
   model->chat = std::move(chat);
   return model;

@@ -19,6 +19,8 @@ class RequestRegistry {
  public:
   explicit RequestRegistry(int most = kMostRequests) : most_(most) {}
 
+  int most() const { return most_; }
+
   // A request's place. Leaves when it is destroyed.
   class Place {
    public:

@@ -24,6 +24,7 @@ struct ServedModel {
   std::string tokenizer_sha256;        // 32 bytes
   std::string plan_json;
   std::string worker_id;
+  int64_t loaded_at = 0;  // when the front had read it; in seconds since 1970
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const ChatTemplates> chat;                                // not null
   std::shared_ptr<LazyTokenTrie> trie = std::make_shared<LazyTokenTrie>();  // of tokenizer

@@ -13,7 +13,7 @@ namespace ete::front {
 namespace {
 
 grpc::Status status_for_client(const grpc::Status& status, const EngineClient& client) {
-  return status.ok() ? status : to_status(from_status(status, client.where()));
+  return status.ok() ? status : to_status(from_status(status, client.label()));
 }
 
 // Both hold the worker's call (AddHold) as long as the client's side may still start something on it. The

@@ -42,9 +42,11 @@ const char* name_of(FrontErrorCode code) {
   return "internal";
 }
 
-FrontError from_status(const grpc::Status& status, const std::string& where) {
-  if (status.ok()) return {FrontErrorCode::unavailable, "the worker at " + where + " ended the session"};
-  const std::string message = "the worker at " + where + ": " + status.error_message();
+FrontError from_status(const grpc::Status& status, const WorkerLabel& worker) {
+  if (status.ok())
+    return {FrontErrorCode::unavailable, "the worker at " + worker.name + " ended the session"};
+  const std::string message =
+      "the worker at " + worker.name + ": " + worker.without_path(status.error_message());
   for (const auto& [ours, grpcs, name] : kTable) {
     if (grpcs == status.error_code()) return {ours, message};
   }

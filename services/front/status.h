@@ -3,6 +3,7 @@
 #include <grpcpp/support/status.h>
 
 #include "services/front/front_error.h"
+#include "services/front/worker_names.h"
 
 namespace ete::front {
 
@@ -12,8 +13,8 @@ grpc::Status to_status(const FrontError& error);
 // As metrics and logs name it.
 const char* name_of(FrontErrorCode code);
 
-// A status that the worker, or the way to it, gave. `where` names the worker. Codes of no meaning to a client
+// A status that the worker, or the way to it, gave. Codes of no meaning to a client
 // are internal.
-FrontError from_status(const grpc::Status& status, const std::string& where);
+FrontError from_status(const grpc::Status& status, const WorkerLabel& worker);
 
 }  // namespace ete::front

@@ -37,6 +37,21 @@ std::vector<WorkerName> parse_workers(const std::string& text) {
   return names;
 }
 
+std::string WorkerLabel::without_path(std::string text) const {
+  if (address.kind != service::Address::Kind::unix_socket) return text;
+  for (const std::string& hidden : {address.to_string(), address.grpc_target(), address.path}) {
+    for (size_t at = text.find(hidden); at != std::string::npos; at = text.find(hidden, at + name.size())) {
+      text.replace(at, hidden.size(), name);
+    }
+  }
+  return text;
+}
+
+WorkerLabel label_of(const service::Address& address, size_t place) {
+  const bool is_unix = address.kind == service::Address::Kind::unix_socket;
+  return {address, is_unix ? "socket " + std::to_string(place + 1) : address.to_string()};
+}
+
 std::vector<service::Address> resolve(const WorkerName& name) {
   if (!name.dns) return {name.address};
   addrinfo hints{};

@@ -14,6 +14,17 @@ struct WorkerName {
   bool dns = false;
 };
 
+// What a worker is called where clients hear of it, and what they are not to know: a socket's path tells of
+// the files of this machine.
+struct WorkerLabel {
+  service::Address address;
+  std::string name;  // "host:port", or "socket N" for the Nth of --workers
+
+  // The text with the name in the place of the socket.
+  std::string without_path(std::string text) const;
+};
+WorkerLabel label_of(const service::Address& address, size_t place);
+
 // "A,B,...". Throws std::invalid_argument saying what would be accepted.
 std::vector<WorkerName> parse_workers(const std::string& text);
 

@@ -71,8 +71,9 @@ WorkerPool::WorkerPool(const Options& options, std::function<void(bool serving)>
       on_serving_(std::move(on_serving)) {
   bool dns = false;
   Clients clients;
-  for (const WorkerName& name : options_.workers) {
-    if (!name.dns) clients.push_back(make_client(name.address, ""));
+  for (size_t place = 0; place < options_.workers.size(); ++place) {
+    const WorkerName& name = options_.workers[place];
+    if (!name.dns) clients.push_back(make_client(label_of(name.address, place), ""));
     dns = dns || name.dns;
   }
   {
@@ -97,10 +98,8 @@ WorkerPool::~WorkerPool() {
   for (const auto& client : retired_) client->stop();
 }
 
-std::shared_ptr<EngineClient> WorkerPool::make_client(const service::Address& address,
-                                                      const std::string& tls_name) {
-  const WorkerLink link{
-      .address = address, .tls_name = tls_name, .tls = options_.security.tls, .token = token_};
+std::shared_ptr<EngineClient> WorkerPool::make_client(const WorkerLabel& label, const std::string& tls_name) {
+  const WorkerLink link{.label = label, .tls_name = tls_name, .tls = options_.security.tls, .token = token_};
   return std::make_shared<EngineClient>(link, [this] { changed(); });
 }
 
@@ -250,7 +249,7 @@ void WorkerPool::look_up_names() {
     const auto is_there = [&](const auto& client) { return client->where() == address.to_string(); };
     if (std::any_of(after.begin(), after.end(), is_there)) return;
     const auto known = std::find_if(before.begin(), before.end(), is_there);
-    after.push_back(known != before.end() ? *known : make_client(address, tls_name));
+    after.push_back(known != before.end() ? *known : make_client(label_of(address, after.size()), tls_name));
   };
   try {
     for (const WorkerName& name : options_.workers) {

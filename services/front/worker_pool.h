@@ -70,7 +70,7 @@ class WorkerPool {
     std::function<void()> then;
   };
 
-  std::shared_ptr<EngineClient> make_client(const service::Address& address, const std::string& tls_name);
+  std::shared_ptr<EngineClient> make_client(const WorkerLabel& label, const std::string& tls_name);
   void changed();
   bool settled(const Wait& wait) const;
   // Waits for workers, and for names.

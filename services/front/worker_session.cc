@@ -91,7 +91,7 @@ void WorkerSession::OnReadDone(bool ok) {
 
 void WorkerSession::OnDone(const grpc::Status& status) {
   const std::shared_ptr<WorkerSession> self = std::move(self_);
-  const FrontError reason = from_status(status, link_.where);
+  const FrontError reason = from_status(status, link_.worker);
   events_->on_session_end(reason.after(service::retry_after(context_.GetServerTrailingMetadata())));
   events_.reset();
   link_.on_done();

@@ -11,6 +11,7 @@
 
 #include "ete/v1/engine.grpc.pb.h"
 #include "services/front/engine_session.h"
+#include "services/front/worker_names.h"
 
 namespace ete::front {
 
@@ -21,7 +22,7 @@ class WorkerSession final : public EngineSession,
  public:
   struct Link {
     std::shared_ptr<v1::Engine::Stub> stub;
-    std::string where;              // the worker, for messages
+    WorkerLabel worker;             // for messages
     std::function<void()> on_done;  // called last, when gRPC is done
   };
   // prepare: of the call, before it starts.

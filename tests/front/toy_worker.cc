@@ -77,7 +77,7 @@ class ToyWorker::Service : public v1::Engine::Service {
     info.mutable_info()->set_context(options_.context);
     info.mutable_info()->add_eos_token_ids(257);
     info.mutable_info()->set_tokenizer_sha256(options_.wrong_digest ? std::string(32, 'x') : digest.finish());
-    info.mutable_info()->set_plan_json("{}");
+    info.mutable_info()->set_plan_json(options_.plan_json);
     info.mutable_info()->set_worker_id(options_.worker_id);
     writer->Write(info);
     writer->Write(tokenizer);

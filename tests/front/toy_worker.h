@@ -30,6 +30,7 @@ class ToyWorker {
     bool loading = false;
     std::string tokenizer_json;  // empty: every byte is a token
     std::string chat_template;   // beside such a one
+    std::string plan_json = "{}";
     ToyModel model;
   };
   explicit ToyWorker(Options options);

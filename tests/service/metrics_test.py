@@ -107,7 +107,7 @@ class Observability(unittest.TestCase):
         self.assertTrue(eventually(lambda: f"ete_worker_host_bytes{label}" in self.metrics(front)))
         metrics = self.metrics(front)
         self.assertEqual(metrics[f"ete_worker_up{label}"], 1)
-        self.assertEqual(metrics['ete_worker_up{worker="unix:/none"}'], 0)
+        self.assertEqual(metrics['ete_worker_up{worker="socket 2"}'], 0)
         for name in ("sessions", "queued_sessions", "passes_total", "pass_seconds_total", "last_pass_rows", "link_bytes_total",
                      "decode_rows_total", "prefill_rows_total", "device_bytes", "prefix_hits_total"):  # fmt: skip
             self.assertIn(f"ete_worker_{name}{label}", metrics)

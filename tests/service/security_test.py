@@ -155,6 +155,16 @@ class Tokens(Security):
         connection.close()
         self.assertTrue(eventually(lambda: self.complete(front, self.bearer(one))[0] == 200))
 
+    def test_choices_that_a_token_can_never_run_at_a_time(self):
+        bearer = self.bearer(self.token("two", "--concurrent", "2"))
+        front = self.with_tokens()
+        self.assertEqual(self.complete(front, bearer, n=2)[0], 200)
+        for more, param in (({"n": 3}, "n"), ({"n": 2, "prompt": ["a", "b"]}, "n"), ({"prompt": ["a", "b", "c"]}, "prompt")):
+            with self.subTest(more):
+                status, body = self.complete(front, bearer, **more)
+                self.assertEqual((status, body["error"]["param"]), (400, param))
+                self.assertIn("expected at most 2 together, as many as the token two may have running", body["error"]["message"])
+
     def test_a_changed_file_is_read_again(self):
         first = self.token("first")
         front = self.with_tokens()

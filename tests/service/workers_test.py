@@ -108,8 +108,8 @@ class Workers(unittest.TestCase):
         self.assertTrue(eventually(lambda: self.up(front) == 2))
         status = self.status(front)
         self.assertEqual((status["state"], status["model"]), ("serving", "small"))
-        workers = [(worker["worker"].rsplit("/", 1)[1], worker["state"], worker.get("model")) for worker in status["workers"]]
-        self.assertEqual(workers, [("none", "away", None), ("one", "serving", "small"), ("two", "serving", "large")])
+        workers = [(worker["worker"], worker["state"], worker.get("model")) for worker in status["workers"]]
+        self.assertEqual(workers, [("socket 1", "away", None), ("socket 2", "serving", "small"), ("socket 3", "serving", "large")])
         for worker in ("one", "two"):
             self.processes.end(worker)
         self.assertTrue(eventually(lambda: self.status(front)["state"] == "away"))

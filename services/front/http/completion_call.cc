@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "services/front/chat/reply_tags.h"
+#include "services/front/http/choice_limit.h"
 
 namespace ete::front {
 namespace {
@@ -90,6 +91,7 @@ void CompletionCall::wait_for_model() {
 
 void CompletionCall::prepare() {
   model_ = host_.shared.workers.model(request_.settings.model());
+  require_few_choices(host_, request_, caller_);
   if (request_.chat) return render();
   begin_choices();
 }
@@ -291,7 +293,10 @@ void CompletionCall::finish() {
 }
 
 void CompletionCall::fail(const FrontError& error) {
-  exchange_->reply(error_reply(in_client_words(error, request_.names)));
+  const FrontError told = in_client_words(error, request_.names);
+  HttpReply reply = error_reply(told);
+  if (request_.stream && reply_ != nullptr) reply.events = reply_->failed(told);
+  exchange_->reply(std::move(reply));
   let_go(FrontError(FrontErrorCode::cancelled, "the request failed"));
 }
 

@@ -29,6 +29,7 @@ struct HttpReply {
   std::string body = {};
   std::string content_type = "application/json";
   HttpHeaders headers = {};
+  std::string events = {};  // instead, once a stream has begun; empty: the body is its last event
 };
 
 // One request and its response, whole or as a stream of server-sent events, as its handler sees it. A handler
@@ -60,7 +61,7 @@ class HttpExchange : public std::enable_shared_from_this<HttpExchange> {
     headers_.emplace_back(std::move(name), std::move(value));
   }
 
-  // The whole response. Once a stream has begun: its body is the stream's last event.
+  // The whole response, or the end of a stream that has begun.
   void reply(HttpReply reply);
   // A stream will follow. It begins with the first write() or, so that the client knows, a second from now;
   // until then reply() still has a status of its own. From then on comments fill the pauses.

@@ -9,6 +9,7 @@
 #include <boost/beast/http/empty_body.hpp>
 #include <boost/beast/http/message.hpp>
 #include <boost/beast/http/write.hpp>
+#include <ctime>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -30,6 +31,15 @@ std::string chunk_of(std::string_view bytes) {
   std::ostringstream size;
   size << std::hex << bytes.size();
   return size.str() + "\r\n" + std::string(bytes) + "\r\n";
+}
+
+// As RFC 9110, 5.6.7 writes a time.
+std::string date_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  char text[32];
+  return {text, std::strftime(text, sizeof(text), "%a, %d %b %Y %H:%M:%S GMT", &utc)};
 }
 
 template <typename Message>
@@ -115,7 +125,7 @@ void HttpConnection::close() {
 // ---- reading
 
 void HttpConnection::read() {
-  if (read_pending_ || state_ == State::closed || in_.size() >= kMostReadAhead) return;
+  if (read_pending_ || input_ended_ || state_ == State::closed || in_.size() >= kMostReadAhead) return;
   read_pending_ = true;
   stream_.read_some(asio::buffer(chunk_), [self = shared_from_this()](const error_code& error, size_t bytes) {
     self->read_pending_ = false;
@@ -125,6 +135,7 @@ void HttpConnection::read() {
 
 void HttpConnection::on_read(const error_code& error, size_t bytes) {
   if (state_ == State::closed) return;
+  if (error == asio::error::eof) return on_end_of_input();
   if (error) return close_now();
   if (state_ != State::lingering) {
     asio::buffer_copy(in_.prepare(bytes), asio::buffer(chunk_, bytes));
@@ -132,6 +143,14 @@ void HttpConnection::on_read(const error_code& error, size_t bytes) {
   }
   if (state_ == State::reading) parse();
   read();
+  watch();
+}
+
+// A client that only sends no more still reads, and one that is gone looks the same: what has been asked and
+// is answered at once is.
+void HttpConnection::on_end_of_input() {
+  if (state_ != State::handling) return close_now();
+  input_ended_ = Clock::now();
   watch();
 }
 
@@ -268,11 +287,12 @@ void HttpExchange::end_stream() {
 void HttpConnection::reply(HttpReply reply) {
   if (ended_) return;
   if (streaming_) {
-    write_events("data: " + reply.body + "\n\n");
+    write_events(reply.events.empty() ? "data: " + reply.body + "\n\n" : std::move(reply.events));
     return end_stream();
   }
   http::response<http::string_body> message(http::int_to_status(reply.status), 11);
   message.keep_alive(keep_alive_);
+  message.set(http::field::date, date_now());
   message.set(http::field::content_type, reply.content_type);
   set_headers(message, exchange_->headers_);
   set_headers(message, reply.headers);
@@ -295,6 +315,7 @@ void HttpConnection::begin_stream() {
   keep_alive_ = keep_alive_ && chunked_;
   http::response<http::empty_body> message(http::status::ok, 11);
   message.keep_alive(keep_alive_);
+  message.set(http::field::date, date_now());
   message.set(http::field::content_type, "text/event-stream; charset=utf-8");
   message.set(http::field::cache_control, "no-cache");
   set_headers(message, exchange_->headers_);
@@ -368,11 +389,13 @@ void HttpConnection::response_ended() {
   if (!keep_alive_) return linger();
   state_ = State::reading;
   parse();
+  if (input_ended_ && state_ == State::reading) return linger();
   read();
   watch();
 }
 
 void HttpConnection::linger() {
+  if (input_ended_) return close_now();
   state_ = State::lingering;
   stream_.end_writing([self = shared_from_this()](const error_code&, size_t) { self->close_now(); });
   in_.clear();
@@ -391,10 +414,15 @@ void HttpConnection::close_now() {
   }
 }
 
+bool HttpConnection::runs_half_closed() const {
+  return input_ended_ && !ended_ && exchange_ != nullptr && exchange_->events_ != nullptr;
+}
+
 // ---- time
 
 HttpConnection::Clock::time_point HttpConnection::deadline() const {
   const HttpLimits& limits = shared_.limits;
+  if (runs_half_closed()) return *input_ended_ + limits.half_closed;
   if (!writing_.empty()) return last_written_ + limits.unread;
   if (state_ == State::lingering) return since_ + kLinger;
   if (state_ == State::reading) return since_ + (parser_ ? limits.request : limits.idle);
@@ -418,6 +446,7 @@ void HttpConnection::watch() {
 
 void HttpConnection::on_time() {
   if (Clock::now() < deadline()) return watch();
+  if (runs_half_closed()) return close_now();
   if (state_ == State::handling && writing_.empty()) {
     write_events(std::string(kComment));
   } else if (state_ == State::reading && parser_ && writing_.empty()) {

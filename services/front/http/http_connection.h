@@ -30,6 +30,8 @@ struct HttpLimits {
   std::chrono::milliseconds unread{30'000};      // for which a client may take nothing of what waits for it
   std::chrono::milliseconds quiet{1'000};        // until an expected stream begins without an event
   std::chrono::milliseconds keep_alive{10'000};  // between comments in a stream's pauses
+  // For which a handler with events may still answer a client that has ended its side of the connection.
+  std::chrono::milliseconds half_closed{250};
 };
 
 // What the connections of one server share; outlives them.
@@ -81,6 +83,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void refuse_stranger(const boost::system::error_code& error);
   void read();
   void on_read(const boost::system::error_code& error, size_t bytes);
+  void on_end_of_input();
   void parse();
   bool take_body_bytes(size_t bytes);
   void handle();
@@ -101,6 +104,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void linger();
   void close_now();
 
+  // The client may be gone, and what runs for it would be for nobody.
+  bool runs_half_closed() const;
   // When something is due unless the state changes first.
   Clock::time_point deadline() const;
   void watch();
@@ -115,9 +120,10 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 
   std::array<char, 16 << 10> chunk_;
   bool read_pending_ = false;
-  boost::beast::flat_buffer in_;  // what has come and is not parsed
-  std::optional<Parser> parser_;  // of the request that is being read
-  size_t taken_body_bytes_ = 0;   // of shared_.body_bytes
+  std::optional<Clock::time_point> input_ended_;  // the client has ended its side
+  boost::beast::flat_buffer in_;                  // what has come and is not parsed
+  std::optional<Parser> parser_;                  // of the request that is being read
+  size_t taken_body_bytes_ = 0;                   // of shared_.body_bytes
   bool continue_said_ = false;
   Clock::time_point since_;  // the state's, or a request's first byte
 

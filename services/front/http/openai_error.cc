@@ -1,5 +1,6 @@
 #include "services/front/http/openai_error.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <nlohmann/json.hpp>
@@ -30,6 +31,12 @@ constexpr std::array<Row, 11> kTable = {{
     {FrontErrorCode::corrupt, 500, "server_error", "corrupt"},
     {FrontErrorCode::internal, 500, "server_error", "internal"},
 }};
+
+const Row& row_of(FrontErrorCode code) {
+  const auto row =
+      std::find_if(kTable.begin(), kTable.end(), [code](const Row& one) { return one.code == code; });
+  return row != kTable.end() ? *row : kTable.back();
+}
 
 // The client's name of a field that generation.proto calls `field`; what follows its first name (an index)
 // stays.
@@ -67,19 +74,17 @@ FrontError in_client_words(const FrontError& error, const FieldNames& names) {
       .after(error.retry_after());
 }
 
+RequestJson openai_error(const FrontError& error) {
+  const Row& row = row_of(error.code());
+  return {{"message", service::safe_text(error.what())},
+          {"type", row.type},
+          {"param", error.field().empty() ? RequestJson() : RequestJson(error.field())},
+          {"code", row.name == nullptr ? RequestJson() : RequestJson(row.name)}};
+}
+
 HttpReply error_reply(const FrontError& error) {
-  const Row* row = &kTable.back();
-  for (const Row& candidate : kTable) {
-    if (candidate.code == error.code()) row = &candidate;
-  }
-  using Json = nlohmann::ordered_json;
-  const Json code = row->name == nullptr ? Json(nullptr) : Json(row->name);
-  const Json body = {{"error",
-                      {{"message", service::safe_text(error.what())},
-                       {"type", row->type},
-                       {"param", error.field().empty() ? Json(nullptr) : Json(error.field())},
-                       {"code", code}}}};
-  HttpReply reply{.status = row->status, .body = body.dump()};
+  const RequestJson body = {{"error", openai_error(error)}};
+  HttpReply reply{.status = row_of(error.code()).status, .body = body.dump()};
   if (reply.status != 429 && reply.status != 503) return reply;
   const std::chrono::milliseconds delay = error.retry_after().value_or(std::chrono::seconds(1));
   const auto seconds = std::chrono::ceil<std::chrono::seconds>(delay);

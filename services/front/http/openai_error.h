@@ -4,6 +4,7 @@
 
 #include "services/front/front_error.h"
 #include "services/front/http/exchange.h"
+#include "services/front/http/json_fields.h"
 
 namespace ete::front {
 
@@ -17,6 +18,9 @@ struct FieldNames {
 
 // The error of a shared validation, about the client's own field.
 FrontError in_client_words(const FrontError& error, const FieldNames& names);
+
+// {"message", "type", "param", "code"}, as OpenAI describes an error.
+RequestJson openai_error(const FrontError& error);
 
 // {"error": {"message", "type", "param", "code"}} and the status that goes with it: the front's one table
 // from its errors to HTTP's. Statuses from 500 on, and 429, are those after which clients try again.

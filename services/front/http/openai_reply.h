@@ -7,6 +7,7 @@
 
 #include "ete/v1/generation.pb.h"
 #include "services/front/chat/reply_parser.h"
+#include "services/front/front_error.h"
 #include "services/front/http/json_fields.h"
 #include "services/front/http/openai_request.h"
 #include "services/front/served_model.h"
@@ -40,6 +41,8 @@ class OpenAiReply {
   virtual std::string piece(int choice, const v1::Piece& piece) = 0;
   virtual std::string finish(int choice, const v1::Finish& finish) = 0;
   virtual std::string last(const TokenUsage& usage) = 0;
+  // Instead of what would still come: the stream's end. Empty: the error as it is says all.
+  virtual std::string failed(const FrontError& /*error*/) { return ""; }
   // Instead of events: the whole body.
   virtual std::string whole(const std::vector<ChoiceOutcome>& choices, const TokenUsage& usage) = 0;
 };

@@ -56,10 +56,10 @@ std::string percent_decoded(std::string_view text) {
   return out;
 }
 
-RequestJson model_json(const ServedModel& model, int64_t created) {
+RequestJson model_json(const ServedModel& model) {
   return {{"id", model.name},
           {"object", "model"},
-          {"created", created},
+          {"created", model.loaded_at},
           {"owned_by", "EdgeTransformerEngine"},
           {"max_model_len", model.context}};
 }
@@ -131,7 +131,8 @@ void OpenAiService::dispatch(const Exchange& exchange, const service::Caller& ca
   }};
   const HttpRequest& request = exchange->request();
   for (const Route& route : kRoutes) {
-    const bool one_model = route.path == kModels && request.path.starts_with(std::string(kModels) + "/");
+    const bool one_model = route.path == kModels && request.path.starts_with(std::string(kModels) + "/") &&
+                           request.path.size() > kModels.size() + 1;
     if (request.path != route.path && !one_model) continue;
     if (request.method == route.method || (request.method == "HEAD" && route.method == "GET")) {
       return (this->*route.answer)(exchange, caller);
@@ -167,11 +168,11 @@ void OpenAiService::list_models(const Exchange& exchange, const service::Caller&
   const std::string& path = exchange->request().path;
   if (path == kModels) {
     RequestJson list = RequestJson::array();
-    for (const auto& model : host_.shared.workers.models()) list.push_back(model_json(*model, unix_time()));
+    for (const auto& model : host_.shared.workers.models()) list.push_back(model_json(*model));
     return exchange->reply({.body = json_text({{"object", "list"}, {"data", list}})});
   }
   const std::string name = percent_decoded(std::string_view(path).substr(kModels.size() + 1));
-  exchange->reply({.body = json_text(model_json(*host_.shared.workers.model(name), unix_time()))});
+  exchange->reply({.body = json_text(model_json(*host_.shared.workers.model(name)))});
 }
 
 void OpenAiService::tokenize(const Exchange& exchange, const service::Caller& /*caller*/) const {

@@ -3,11 +3,25 @@
 #include <utility>
 
 #include "services/common/process.h"
+#include "services/front/http/openai_error.h"
 
 namespace ete::front {
 namespace {
 
 using Json = RequestJson;
+
+// Of those that OpenAI has for a response.
+const char* failure_code(FrontErrorCode code) {
+  switch (code) {
+    case FrontErrorCode::invalid_argument:
+    case FrontErrorCode::unsupported:
+      return "invalid_prompt";
+    case FrontErrorCode::resource_exhausted:
+      return "rate_limit_exceeded";
+    default:
+      return "server_error";
+  }
+}
 
 class ResponsesReply final : public OpenAiReply {
  public:
@@ -36,6 +50,16 @@ class ResponsesReply final : public OpenAiReply {
   std::string last(const TokenUsage& usage) override {
     const char* status = is_cut() ? "incomplete" : "completed";
     return event(std::string("response.") + status, {{"response", response_json(status, usage_json(usage))}});
+  }
+  std::string failed(const FrontError& error) override {
+    std::string events = sequence_ == 0 ? begin(0) : close(true);
+    const Json told = openai_error(error);
+    Json first = {{"code", told["code"]}, {"message", told["message"]}, {"param", told["param"]}};
+    if (first["code"].is_null()) first["code"] = told["type"];
+    events += event("error", first);
+    Json response = response_json("failed", nullptr);
+    response["error"] = {{"code", failure_code(error.code())}, {"message", told["message"]}};
+    return events + event("response.failed", {{"response", response}});
   }
   std::string whole(const std::vector<ChoiceOutcome>& choices, const TokenUsage& usage) override {
     reason_ = choices[0].finish.reason();

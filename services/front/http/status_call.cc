@@ -56,7 +56,7 @@ RequestJson parsed_or_null(const std::string& text) {
 RequestJson away_json(const std::string& why) { return {{"state", "away"}, {"why", why}}; }
 
 RequestJson status_json(const WorkerCall& call) {
-  if (!call.status.ok()) return away_json(from_status(call.status, call.worker->where()).what());
+  if (!call.status.ok()) return away_json(from_status(call.status, call.worker->label()).what());
   const v1::GetStatusReply& status = call.reply;
   RequestJson plan = parsed_or_null(status.plan_json());
   if (plan.is_discarded()) plan = nullptr;
@@ -100,7 +100,7 @@ RequestJson status_json(const StatusCall& call) {
   if (all.size() == 1) return json;
   for (size_t i = 0; i < all.size(); ++i) {
     RequestJson& worker =
-        json["workers"].emplace_back(RequestJson{{"worker", call.workers[i]->worker->where()}});
+        json["workers"].emplace_back(RequestJson{{"worker", call.workers[i]->worker->label().name}});
     worker.update(all[i]);
   }
   return json;

@@ -45,6 +45,8 @@ class HttpClient {
     if (fd_ >= 0) ::close(fd_);
     fd_ = -1;
   }
+  // Nothing more will be sent; what comes is still read.
+  void end_sending() { shutdown(fd_, SHUT_WR); }
   bool send(const std::string& bytes) {
     for (size_t sent = 0; sent < bytes.size();) {
       const ssize_t n = ::send(fd_, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);

@@ -33,7 +33,7 @@ struct Watch : HttpExchange::Events {
   void on_writable() override { ++writable; }
 };
 
-// A server that answers with what was asked; /stream leaves its exchange to the test.
+// A server that answers with what was asked; /stream and /later leave their exchange to the test.
 class HttpConnectionTest : public ::testing::Test {
  protected:
   void start(const HttpLimits& limits = {}) {
@@ -41,9 +41,12 @@ class HttpConnectionTest : public ::testing::Test {
     options.address = service::parse_address("127.0.0.1:0");
     options.limits = limits;
     server_.emplace(options, [this](const std::shared_ptr<HttpExchange>& exchange) {
-      if (exchange->request().path == "/stream") {
+      const bool stream = exchange->request().path == "/stream";
+      if (stream) {
         exchange->set_events(watch_);
         exchange->expect_stream();
+      }
+      if (stream || exchange->request().path == "/later") {
         const std::lock_guard lock(mutex_);
         left_ = exchange;
         return;
@@ -72,6 +75,76 @@ class HttpConnectionTest : public ::testing::Test {
   std::shared_ptr<HttpExchange> left_;
   std::optional<HttpServer> server_;
 };
+
+TEST_F(HttpConnectionTest, EveryResponseIsDated) {
+  start();
+  HttpClient client(port());
+  const auto dated = [](const HttpAnswer& answer) {
+    const auto date = answer.headers.find("date");
+    tm parsed{};
+    if (date == answer.headers.end()) return false;
+    const char* end = strptime(date->second.c_str(), "%a, %d %b %Y %H:%M:%S GMT", &parsed);
+    return end != nullptr && *end == '\0' && std::abs(timegm(&parsed) - time(nullptr)) < 60;
+  };
+  EXPECT_TRUE(dated(client.ask("GET /a HTTP/1.1\r\nHost: x\r\n\r\n")));
+  client.send("GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
+  const auto exchange = wait_for_exchange();
+  exchange->write("data: x\n\n");
+  exchange->end_stream();
+  EXPECT_TRUE(dated(client.read()));
+  HttpClient wrong(port());
+  EXPECT_TRUE(dated(wrong.ask("nonsense\r\n\r\n")));
+}
+
+TEST_F(HttpConnectionTest, AClientThatHasEndedItsSideIsAnswered) {
+  start();
+  HttpClient client(port());
+  client.send("GET /a HTTP/1.1\r\nHost: x\r\n\r\nGET /later HTTP/1.1\r\nHost: x\r\n\r\n");
+  client.send("GET /b HTTP/1.1\r\nHost: x\r\n\r\n");
+  client.end_sending();
+  EXPECT_EQ(client.read().body, "GET /a ");
+  const auto exchange = wait_for_exchange();
+  std::this_thread::sleep_for(milliseconds(400));
+  exchange->reply({.body = "late"});
+  EXPECT_EQ(client.read().body, "late");
+  EXPECT_EQ(client.read().body, "GET /b ");
+  EXPECT_TRUE(client.ended());
+  HttpClient wrong(port());
+  wrong.send("nonsense\r\n\r\n");
+  wrong.end_sending();
+  EXPECT_EQ(wrong.read().status, 400);
+  EXPECT_TRUE(wrong.ended());
+}
+
+TEST_F(HttpConnectionTest, AClientThatHasEndedItsSideIsTold) {
+  HttpLimits limits;
+  limits.half_closed = std::chrono::seconds(30);
+  start(limits);
+  HttpClient client(port());
+  client.send("GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
+  client.end_sending();
+  const auto exchange = wait_for_exchange();
+  std::this_thread::sleep_for(milliseconds(200));
+  exchange->reply({.status = 404});
+  EXPECT_EQ(client.read().status, 404);
+  EXPECT_TRUE(client.ended());
+  EXPECT_EQ(watch_->gone, 0);
+}
+
+TEST_F(HttpConnectionTest, WhatRunsForAClientThatHasEndedItsSideIsGivenUp) {
+  HttpLimits limits;
+  limits.half_closed = milliseconds(100);
+  start(limits);
+  HttpClient client(port());
+  client.send("GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
+  client.end_sending();
+  const auto exchange = wait_for_exchange();
+  for (int i = 0; i < 100 && watch_->gone == 0; ++i) {
+    exchange->write("data: x\n\n");
+    std::this_thread::sleep_for(milliseconds(20));
+  }
+  EXPECT_EQ(watch_->gone, 1);
+}
 
 TEST_F(HttpConnectionTest, ManyRequestsOnOneConnection) {
   start();

@@ -25,10 +25,13 @@ class HttpServiceTest : public FrontFixture {
     start_front_with_http(front_options());
   }
   int port() const { return front_->http_address().port; }
-  Json status() {
+  std::string get(const std::string& path) {
     HttpClient client(port());
-    return client.ask("GET /status HTTP/1.1\r\nHost: x\r\n\r\n").json();
+    return client.ask("GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n").body;
   }
+  // Whether clients are told where files of this machine are.
+  bool tells_files(const std::string& text) const { return text.find(dir_.file("")) != std::string::npos; }
+  Json status() { return Json::parse(get("/status")); }
   Json post(const std::string& path, const Json& body, int status = 200) {
     HttpClient client(port());
     const HttpAnswer answer = client.ask(HttpClient::post(path, body.dump()));
@@ -106,6 +109,22 @@ TEST_F(HttpServiceTest, AClientThatDoesNotReadPausesAndLosesItsSession) {
   EXPECT_TRUE(eventually([&] { return worker_->live_sessions() == 0; }));
 }
 
+TEST_F(HttpServiceTest, ChoicesThatCanNeverRunTogetherAreRefused) {
+  most_requests_ = 8;
+  ToyWorker::Options options = worker_options();
+  options.plan_json = R"({"max_sessions": 1, "max_queued": 4})";
+  start_with_http(options);
+  const auto refused = [&](const Json& body) {
+    const Json error = post("/v1/completions", body, 400)["error"];
+    return error["param"].get<std::string>() + ": " + error["message"].get<std::string>();
+  };
+  EXPECT_EQ(post("/v1/completions", {{"prompt", "x"}, {"n", 5}})["choices"].size(), 5u);
+  EXPECT_NE(refused({{"prompt", "x"}, {"n", 6}}).find("n: n: 6 choices"), std::string::npos);
+  EXPECT_NE(refused({{"prompt", "x"}, {"n", 6}}).find("at most 5 together"), std::string::npos);
+  EXPECT_NE(refused({{"prompt", {"a", "b", "c"}}, {"n", 2}}).find("--max-queued"), std::string::npos);
+  EXPECT_NE(refused({{"prompt", "x"}, {"n", 9}}).find("--max-requests"), std::string::npos);
+}
+
 TEST_F(HttpServiceTest, AReaderThatPausesGetsEverything) {
   ToyWorker::Options options = worker_options();
   options.context = 100'000;
@@ -133,6 +152,66 @@ TEST_F(HttpServiceTest, WithoutItsWorkerItSaysSo) {
   EXPECT_EQ(health.status, 503);
   EXPECT_EQ(health.json()["error"]["code"], "unavailable");
   EXPECT_EQ(post("/v1/completions", {{"prompt", "x"}}, 503)["error"]["type"], "server_error");
+}
+
+TEST_F(HttpServiceTest, ClientsAreNotToldWhereItsFilesAre) {
+  ToyWorker::Options here = worker_options(), away = worker_options();
+  here.context = 100'000;
+  here.step_time = milliseconds(5);
+  away.path = dir_.file("an other");
+  worker_ = std::make_unique<ToyWorker>(here);
+  FrontServer::Options options = front_options();
+  options.workers.workers = parse_workers("unix:" + here.path + ",unix:" + away.path);
+  start_front_with_http(options);
+  ASSERT_TRUE(eventually([&] { return healthy(); }));
+  const Json workers = status()["workers"];
+  EXPECT_EQ(workers[0]["worker"], "socket 1");
+  EXPECT_EQ(workers[1]["worker"], "socket 2");
+  EXPECT_FALSE(tells_files(get("/metrics")));
+  EXPECT_FALSE(tells_files(workers.dump())) << workers.dump(1);
+  EXPECT_NE(workers[1]["why"].get<std::string>().find("the worker at socket 2: "), std::string::npos);
+  HttpClient client(port());
+  client.send(HttpClient::post("/v1/completions",
+                               Json{{"prompt", "x"}, {"max_tokens", 90'000}, {"stream", true}}.dump()));
+  ASSERT_TRUE(client.wait_for("data: "));
+  worker_.reset();
+  const std::string body = client.read().body;
+  EXPECT_NE(body.find("the worker at socket 1"), std::string::npos) << body;
+  EXPECT_FALSE(tells_files(body)) << body;
+  for (const char* path : {"/health", "/v1/models", "/status", "/metrics"}) {
+    EXPECT_FALSE(tells_files(get(path))) << path << ": " << get(path);
+  }
+  const std::string message = generate(request_for("x", 1)).status.error_message();
+  EXPECT_NE(message.find("the worker at socket 1"), std::string::npos) << message;
+  EXPECT_FALSE(tells_files(message)) << message;
+}
+
+TEST_F(HttpServiceTest, AStreamedResponseThatFailsEndsAsOpenAIsDoes) {
+  ToyWorker::Options options = worker_options();
+  options.context = 100'000;
+  options.step_time = milliseconds(5);
+  options.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}";
+  start_with_http(options);
+  HttpClient client(port());
+  client.send(HttpClient::post("/v1/responses",
+                               Json{{"input", "x"}, {"max_output_tokens", 90'000}, {"stream", true}}.dump()));
+  ASSERT_TRUE(client.wait_for("response.output_text.delta"));
+  worker_.reset();
+  const std::string body = client.read().body;
+  const size_t error = body.find("event: error\n"), failed = body.find("event: response.failed\n");
+  ASSERT_NE(error, std::string::npos) << body.substr(body.size() - std::min<size_t>(body.size(), 500));
+  ASSERT_NE(failed, std::string::npos);
+  EXPECT_LT(error, failed);
+  const auto data = [&](size_t at) {
+    const size_t begin = body.find("data: ", at) + 6;
+    return Json::parse(body.substr(begin, body.find('\n', begin) - begin));
+  };
+  EXPECT_EQ(data(error)["code"], "unavailable");
+  EXPECT_EQ(data(error)["sequence_number"].get<int>() + 1, data(failed)["sequence_number"]);
+  EXPECT_EQ(data(failed)["response"]["status"], "failed");
+  EXPECT_EQ(data(failed)["response"]["error"]["code"], "server_error");
+  EXPECT_EQ(data(failed)["response"]["output"][0]["status"], "incomplete");
+  EXPECT_EQ(body.find("event: ", failed + 1), std::string::npos);
 }
 
 TEST_F(HttpServiceTest, StatusSaysServingOnlyWhenRequestsAreServed) {
@@ -170,6 +249,16 @@ TEST_F(HttpServiceTest, AModelThatOneOfTheWorkersHasYetToTellIsWaitedFor) {
   ASSERT_TRUE(outcome.status.ok()) << outcome.status.error_message();
   EXPECT_EQ(outcome.replies[0].prompt().model(), "large");
   EXPECT_EQ(post("/v1/completions", {{"prompt", "x"}, {"model", "huge"}}, 404)["error"]["param"], "model");
+}
+
+TEST_F(HttpServiceTest, AModelIsListedByNameAndWithTheTimeOfItsLoad) {
+  start_with_http(worker_options());
+  const std::string all = get("/v1/models");
+  const Json first = Json::parse(all)["data"][0];
+  EXPECT_EQ(Json::parse(get("/v1/models/"))["error"]["code"], "not_found");
+  std::this_thread::sleep_for(milliseconds(1100));
+  EXPECT_EQ(get("/v1/models"), all);
+  EXPECT_EQ(Json::parse(get("/v1/models/" + first["id"].get<std::string>())), first);
 }
 
 TEST_F(HttpServiceTest, ShutdownEndsWhatRuns) {

@@ -85,5 +85,18 @@ TEST(ResponsesReply, OnlyTheItemInWhichAReplyIsCutIsIncomplete) {
   }
 }
 
+TEST(ResponsesReply, AFailureBeforeTheFirstPieceHasItsBeginningToo) {
+  const FrontError error(FrontErrorCode::resource_exhausted, "too many at a time");
+  const std::string events = a_reply()->failed(error);
+  size_t at = 0;
+  for (const char* name : {"response.created", "response.in_progress", "error", "response.failed"}) {
+    at = events.find(std::string("event: ") + name + "\n", at);
+    ASSERT_NE(at, std::string::npos) << name << ": " << events;
+  }
+  const RequestJson last = RequestJson::parse(events.substr(events.find("data: ", at) + 6));
+  EXPECT_EQ(last["response"]["error"]["code"], "rate_limit_exceeded");
+  EXPECT_EQ(last["response"]["error"]["message"], "too many at a time");
+}
+
 }  // namespace
 }  // namespace ete::front
