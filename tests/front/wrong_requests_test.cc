@@ -117,7 +117,7 @@ std::vector<WrongHttp> wrong_http() {
        "logit_bias",
        {"300", "[0, 300)"}},
       {"bias in words", completions, with_prompt(R"("logit_bias": {"5": "much"})"), "logit_bias.5", {"much"}},
-      {"negative max_tokens", completions, with_prompt(R"("max_tokens": -1)"), "max_tokens", {"-1"}},
+      {"negative max_tokens", completions, with_prompt(R"("max_tokens": -2)"), "max_tokens", {"-2"}},
       {"max_tokens of 64 bits",
        completions,
        with_prompt(R"("max_tokens": 4294967297)"),
