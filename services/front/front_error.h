@@ -12,6 +12,7 @@ namespace ete::front {
 enum class FrontErrorCode {
   invalid_argument,  // the request is wrong; the message names the field and what would be accepted
   unknown_model,     // likewise: nobody serves the model that it names
+  context_exceeded,  // likewise: the prompt is longer than the model's context
   unsupported,       // well formed, but outside what this build can do; the message names what and its value
   corrupt,           // bytes of a file contradict each other or their declared sizes
   not_found,         // something that the message names is not there

@@ -14,9 +14,10 @@ struct Row {
   const char* name;
 };
 
-constexpr std::array<Row, 9> kTable = {{
+constexpr std::array<Row, 10> kTable = {{
     {FrontErrorCode::invalid_argument, grpc::StatusCode::INVALID_ARGUMENT, "invalid_argument"},
     {FrontErrorCode::unknown_model, grpc::StatusCode::INVALID_ARGUMENT, "invalid_argument"},
+    {FrontErrorCode::context_exceeded, grpc::StatusCode::INVALID_ARGUMENT, "invalid_argument"},
     {FrontErrorCode::unsupported, grpc::StatusCode::UNIMPLEMENTED, "unsupported"},
     {FrontErrorCode::not_found, grpc::StatusCode::NOT_FOUND, "not_found"},
     {FrontErrorCode::resource_exhausted, grpc::StatusCode::RESOURCE_EXHAUSTED, "resource_exhausted"},

@@ -22,9 +22,9 @@ constexpr int kMostBreakers = 64;
 constexpr size_t kMostBreakerBytes = 64;
 constexpr float kMostPenalty = 2.0f;
 
-[[noreturn]] void refuse(const std::string& field, const std::string& value, const std::string& accepted) {
-  throw FrontError(FrontErrorCode::invalid_argument,
-                   field + ": " + value + " is not accepted; expected " + accepted, field);
+[[noreturn]] void refuse(const std::string& field, const std::string& value, const std::string& accepted,
+                         FrontErrorCode code = FrontErrorCode::invalid_argument) {
+  throw FrontError(code, field + ": " + value + " is not accepted; expected " + accepted, field);
 }
 
 std::string number(double value) {
@@ -77,7 +77,7 @@ std::string request_name(const v1::GenerateRequest& request) {
 void check_prompt_size(const std::string& field, size_t tokens, const ServedModel& model) {
   if (tokens > static_cast<uint64_t>(model.context)) {
     refuse(field, "a prompt of " + std::to_string(tokens) + " tokens",
-           "at most the context of " + std::to_string(model.context));
+           "at most the context of " + std::to_string(model.context), FrontErrorCode::context_exceeded);
   }
 }
 
@@ -88,7 +88,8 @@ void check_text_size(const std::string& text, const ServedModel& model) {
   if (longest == 0 || text.size() / longest < context || text.size() <= context * longest) return;
   refuse("text", std::to_string(text.size()) + " bytes",
          "at most " + std::to_string(context * longest) + ": the context of " + std::to_string(context) +
-             " tokens, each of the longest one's " + std::to_string(longest) + " bytes");
+             " tokens, each of the longest one's " + std::to_string(longest) + " bytes",
+         FrontErrorCode::context_exceeded);
 }
 
 std::vector<int32_t> ids_of(const v1::GenerateRequest& request, const ServedModel& model) {

@@ -378,6 +378,16 @@ class Responses(HttpTest):
             for item in last["output"]:
                 self.assertEqual((item["type"], item["name"], item["arguments"], item["status"]), said[0])
 
+    def test_a_prompt_past_the_context(self):
+        text = "x" * 5000
+        turn = {"messages": [{"role": "user", "content": text}]}
+        for path, param, body in (("/v1/completions", "prompt", {"prompt": text}), ("/v1/completions", "prompt", {"prompt": [5] * 5000}),
+                                  ("/v1/chat/completions", "messages", turn), (self.PATH, "input", {"input": text})):  # fmt: skip
+            status, reply = self.servers.post(path, body)
+            error = reply["error"]
+            self.assertEqual((status, error["type"], error["param"], error["code"]),
+                             (400, "invalid_request_error", param, "context_length_exceeded"))  # fmt: skip
+
     def test_items_come_in_the_order_of_the_text(self):
         tools = [{"type": "function", **tool["function"]} for tool in Tools.TOOLS]
         text = f"a {Tools.CALL} b </tool_call> c {Tools.CALL} d".replace('"', '\\"')
@@ -397,7 +407,7 @@ class Responses(HttpTest):
             ("input[1].role", {"input": [{"role": "user", "content": "x"}, {"role": "cook", "content": "x"}]}),
             ("input[0].role", {"input": [{"role": "cook", "content": "x"}], "instructions": "y"}),
             ("input[0].type", {"input": [{"type": "file_search_call"}]}),
-            ("input[0].arguments", {"input": [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "["}]}),
+            ("input[0].arguments", {"input": [{"type": "function_call", "call_id": "c", "name": "f", "arguments": 5}]}),
             ("previous_response_id", {"input": "x", "previous_response_id": "resp_1"}),
             ("background", {"input": "x", "background": True}),
             ("tools[0].name", {"input": "x", "tools": [{"type": "function", "name": "a b"}]}),
@@ -405,7 +415,7 @@ class Responses(HttpTest):
             ("tools[1].name", {"input": "x", "tools": [{"type": "function", "name": "f"}] * 2}),
             ("text.format.type", {"input": "x", "text": {"format": {"type": "xml"}}}),
             ("text.format.schema", {"input": "x", "text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": "odd"}}}}),
-            ("max_output_tokens", {"input": "x", "max_output_tokens": -1}),
+            ("max_output_tokens", {"input": "x", "max_output_tokens": -2}),
             ("truncation", {"input": "x", "truncation": "auto"}),
             ("n", {"input": "x", "n": 2}),
             ("messages", {"input": "x", "messages": []}),
@@ -430,6 +440,9 @@ class Thoughts(unittest.TestCase):
             self.assertEqual(response["usage"]["output_tokens_details"]["reasoning_tokens"], len(texts.get("reasoning", "")))
             self.assertEqual(servers.typed_events("/v1/responses", asked)[-1]["response"]["output"][0]["content"],
                              response["output"][0]["content"])  # fmt: skip
+            items = [{"role": "user", "content": "hello"}, *response["output"], {"role": "user", "content": "more"}]
+            status, next_one = servers.post("/v1/responses", {**asked, "input": items})
+            self.assertEqual(status, 200, next_one)
             for name in ("content", "reasoning_content"):
                 self.assertEqual("".join(delta.get(name, "") for delta in deltas), message.get(name, ""))
             return message

@@ -81,7 +81,7 @@ class Completions(HttpTest):
 
     def test_refusals(self):
         self.refused("/v1/completions", 400, "temperature", prompt="x", temperature=-1)
-        self.refused("/v1/completions", 400, "max_tokens", prompt="x", max_tokens=-1)
+        self.refused("/v1/completions", 400, "max_tokens", prompt="x", max_tokens=-2)
         self.refused("/v1/completions", 400, "logprobs", prompt="x", logprobs=5000)
         self.refused("/v1/completions", 400, "logit_bias", prompt="x", logit_bias={"5000": 1})
         self.refused("/v1/completions", 400, "prompt[0]", prompt=[5000])

@@ -172,9 +172,23 @@ class GbnfReader {
       const int digit = c <= '9' ? c - '0' : (c | 0x20) - 'a' + 10;
       value = value * 16 + static_cast<uint32_t>(digit);
     }
-    if (value > kLastCodePoint || (value >= 0xD800 && value <= 0xDFFF))
-      refuse("no character has this number");
     return value;
+  }
+
+  static bool is_surrogate(uint32_t value) { return value >= 0xD800 && value <= 0xDFFF; }
+
+  uint32_t character_of(uint32_t value) const {
+    if (value > kLastCodePoint || is_surrogate(value)) refuse("no character has this number");
+    return value;
+  }
+
+  // As in JSON, a character past U+FFFF may be written as two halves.
+  uint32_t read_utf16() {
+    const uint32_t high = read_hex(4);
+    if (!is_surrogate(high)) return high;
+    const uint32_t low = high < 0xDC00 && take("\\u") ? read_hex(4) : 0;
+    if (low < 0xDC00 || !is_surrogate(low)) refuse("half of a character, without its other half behind it");
+    return 0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00);
   }
 
   uint32_t read_character() {
@@ -185,9 +199,9 @@ class GbnfReader {
         case 'x':
           return read_hex(2);
         case 'u':
-          return read_hex(4);
+          return read_utf16();
         case 'U':
-          return read_hex(8);
+          return character_of(read_hex(8));
         case 't':
           return '\t';
         case 'r':

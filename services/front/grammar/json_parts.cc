@@ -56,7 +56,7 @@ Part JsonParts::make_space() {
   return builder_.either({builder_.nothing(), builder_.literal(" "), line});
 }
 
-// Escapes of half characters are left out: a pair of them would be one character.
+// Two escapes of half characters are one character, and one alone is none.
 Part JsonParts::make_character() {
   const CodePoints hex = {{'0', '9'}, {'a', 'f'}, {'A', 'F'}};
   const auto hex_digits = [&](uint32_t count) {
@@ -66,10 +66,16 @@ Part JsonParts::make_character() {
       {builder_.characters({{'0', '9'}, {'a', 'c'}, {'e', 'f'}, {'A', 'C'}, {'E', 'F'}}), hex_digits(3)});
   const Part after_d =
       builder_.sequence({builder_.characters({{'d', 'd'}, {'D', 'D'}}), digit('0', '7'), hex_digits(2)});
+  const auto half = [&](const CodePoints& third) {
+    return builder_.sequence({builder_.literal("u"), builder_.characters({{'d', 'd'}, {'D', 'D'}}),
+                              builder_.characters(third), hex_digits(2)});
+  };
+  const Part pair = builder_.sequence(
+      {half({{'8', '9'}, {'a', 'b'}, {'A', 'B'}}), builder_.literal("\\"), half({{'c', 'f'}, {'C', 'F'}})});
   const Part number = builder_.sequence({builder_.literal("u"), builder_.either({before_d, after_d})});
   const Part letter = builder_.characters(
       {{'"', '"'}, {'\\', '\\'}, {'/', '/'}, {'b', 'b'}, {'f', 'f'}, {'n', 'n'}, {'r', 'r'}, {'t', 't'}});
-  const Part escape = builder_.sequence({builder_.literal("\\"), builder_.either({letter, number})});
+  const Part escape = builder_.sequence({builder_.literal("\\"), builder_.either({letter, number, pair})});
   return builder_.either({builder_.characters(kPlain), escape});
 }
 

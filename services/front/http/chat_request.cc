@@ -23,13 +23,28 @@ std::string text_of(const RequestJson& content, const std::string& path) {
     }
     const auto piece = part.string("text");
     if (!piece) refuse_field(part_path + ".text", "nothing", "a string");
+    for (const char* name : {"cache_control", "id", "annotations"}) part.ignore(name);
     part.refuse_others();
     text += (i > 0 ? "\n" : "") + *piece;
   }
   return text;
 }
 
-// OpenAI's arguments are JSON in a string; templates, as transformers' users write them, take the object.
+// OpenAI's arguments are a string, of JSON where the call was not cut; templates, as transformers' users
+// write them, take the object.
+RequestJson arguments_of(const RequestJson& given, const std::string& path) {
+  if (given.is_null()) return RequestJson::object();
+  if (given.is_object()) return given;
+  if (!given.is_string()) refuse_field(path, shown(given), "a string");
+  const auto& text = given.get_ref<const std::string&>();
+  if (text.find_first_not_of(" \t\r\n") == std::string::npos) return RequestJson::object();
+  try {
+    return parse_request_json(text);
+  } catch (const FrontError&) {
+    return given;
+  }
+}
+
 RequestJson with_parsed_arguments(RequestJson calls, const std::string& path) {
   if (!calls.is_array()) refuse_field(path, shown(calls), "a list");
   for (size_t i = 0; i < calls.size(); ++i) {
@@ -38,15 +53,21 @@ RequestJson with_parsed_arguments(RequestJson calls, const std::string& path) {
       refuse_field(at, "nothing", "an object");
     }
     RequestJson& function = calls[i]["function"];
-    const auto arguments = function.find("arguments");
-    if (arguments == function.end() || !arguments->is_string()) continue;
-    try {
-      *arguments = parse_request_json(arguments->get<std::string>());
-    } catch (const FrontError&) {
-      refuse_field(at + ".arguments", shown(*arguments), "a JSON object in a string");
-    }
+    function["arguments"] = arguments_of(function["arguments"], at + ".arguments");
   }
   return calls;
+}
+
+// What clients keep beside a turn. The first do not say anything to the model; the others would.
+void read_extras(JsonFields& fields) {
+  for (const char* name : {"cache_control", "id", "timestamp", "created_at", "createdAt", "model", "metadata",
+                           "annotations", "parsed", "status"}) {
+    fields.ignore(name);
+  }
+  for (const char* name : {"refusal", "audio", "function_call", "images", "files", "attachments", "prefix",
+                           "reasoning_details", "thinking_blocks"}) {
+    fields.unsupported(name);
+  }
 }
 
 RequestJson read_message(const RequestJson& json, const std::string& path) {
@@ -60,12 +81,15 @@ RequestJson read_message(const RequestJson& json, const std::string& path) {
   RequestJson message = {{"role", role}};
   const RequestJson* content = fields.find("content");
   const RequestJson* calls = fields.find("tool_calls");
-  if (calls != nullptr && role != "assistant")
-    refuse_field(path + ".tool_calls", shown(*calls), "it in assistant turns only");
-  if (content == nullptr && calls == nullptr)
-    refuse_field(path + ".content", "nothing", "a string or a list of parts");
   // Some clients write none as an empty list; templates would take the turn for one of calls.
   const bool has_calls = calls != nullptr && *calls != RequestJson::array();
+  if (has_calls && role != "assistant")
+    refuse_field(path + ".tool_calls", shown(*calls), "it in assistant turns only");
+  // A reply that was cut among its thoughts has none.
+  const bool may_be_empty = role == "assistant" && (calls != nullptr || json.contains("content") ||
+                                                    json.contains("reasoning_content"));
+  if (content == nullptr && !may_be_empty)
+    refuse_field(path + ".content", "nothing", "a string or a list of parts");
   if (content != nullptr) {
     message["content"] = text_of(*content, path + ".content");
   } else if (!has_calls) {
@@ -78,7 +102,10 @@ RequestJson read_message(const RequestJson& json, const std::string& path) {
   for (const char* name : {"name", "tool_call_id", "reasoning_content"}) {
     if (auto value = fields.string(name)) message[name] = std::move(*value);
   }
-  for (const char* name : {"refusal", "audio", "function_call", "annotations"}) fields.unsupported(name);
+  // What some servers and their clients call it.
+  auto thoughts = fields.string("reasoning");
+  if (thoughts && !message.contains("reasoning_content")) message["reasoning_content"] = std::move(*thoughts);
+  read_extras(fields);
   fields.refuse_others();
   return message;
 }

@@ -11,6 +11,8 @@ namespace {
 
 constexpr size_t kMostTools = 128;
 constexpr size_t kMostNameBytes = 64;
+// What clients of several services mark for those that cache on request.
+constexpr const char* kCacheControl = "cache_control";
 
 bool is_name(const std::string& name) {
   const auto fits = [](char c) {
@@ -42,6 +44,7 @@ std::string check_tool(const RequestJson& tool, const std::string& path) {
   check_type(fields);
   const RequestJson* value = fields.find("function");
   if (value == nullptr) refuse_field(path + ".function", "nothing", "an object");
+  fields.ignore(kCacheControl);
   fields.refuse_others();
   JsonFields function(*value, path + ".function");
   std::string name = function_name(function);
@@ -51,8 +54,16 @@ std::string check_tool(const RequestJson& tool, const std::string& path) {
   if (parameters != nullptr && !parameters->is_object()) {
     refuse_field(function.path_of("parameters"), shown(*parameters), "a JSON schema");
   }
+  function.ignore(kCacheControl);
   function.refuse_others();
   return name;
+}
+
+// Templates print a tool as it is.
+RequestJson without_cache_control(RequestJson tool) {
+  tool.erase(kCacheControl);
+  tool["function"].erase(kCacheControl);
+  return tool;
 }
 
 // none, auto, required, or a tool's name in `named`.
@@ -118,6 +129,7 @@ ChatTools read_tools(JsonFields& fields) {
   ChatTools result;
   result.one_call = !fields.boolean("parallel_tool_calls").value_or(true);
   RequestJson matching = RequestJson::array();
+  RequestJson all = RequestJson::array();
   std::set<std::string> names;
   for (size_t i = 0; has_tools && i < tools->size(); ++i) {
     const std::string path = "tools[" + std::to_string(i) + "]";
@@ -125,12 +137,13 @@ ChatTools read_tools(JsonFields& fields) {
     if (!names.insert(name).second) {
       refuse_field(path + ".function.name", shown(name), "a name that no tool before it has");
     }
-    if (choice == "required" || name == named) matching.push_back((*tools)[i]);
+    all.push_back(without_cache_control((*tools)[i]));
+    if (choice == "required" || name == named) matching.push_back(all.back());
   }
   if (!named.empty() && matching.empty()) {
     refuse_field("tool_choice.function.name", shown(named), "the name of one of tools");
   }
-  if (has_tools && choice != "none") result.offered = *tools;
+  if (has_tools && choice != "none") result.offered = std::move(all);
   if (!matching.empty()) result.forced = std::move(matching);
   return result;
 }

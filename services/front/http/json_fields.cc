@@ -14,6 +14,7 @@ namespace {
 
 constexpr size_t kMaxDepth = 64;
 constexpr size_t kMostShown = 64;  // bytes of a value in a message
+constexpr const char* kNumbers = "a number in [-3.4e38, 3.4e38]";
 
 class RequestBuilder final : public JsonBuilder {
  public:
@@ -21,7 +22,7 @@ class RequestBuilder final : public JsonBuilder {
 
   bool parse_error(size_t /*position*/, const std::string& token,
                    const nlohmann::detail::exception& error) override {
-    if (error.id == kNumberOverflow) refuse_field(path(), service::safe_text(token, kMostShown), "a number");
+    if (error.id == kNumberOverflow) refuse_field(path(), service::safe_text(token, kMostShown), kNumbers);
     throw FrontError(FrontErrorCode::invalid_argument,
                      "the request is no JSON: " + service::safe_text(error.what(), 200));
   }
@@ -75,7 +76,7 @@ std::string shown(const RequestJson& value) {
 
 double number_of(const RequestJson& value, const std::string& path) {
   if (!value.is_number() || std::abs(value.get<double>()) > double{std::numeric_limits<float>::max()}) {
-    refuse_field(path, shown(value), "a number");
+    refuse_field(path, shown(value), value.is_number() ? kNumbers : "a number");
   }
   return value.get<double>();
 }
@@ -138,9 +139,14 @@ void JsonFields::unsupported(const std::string& name, const std::string& instead
                    path_of(name));
 }
 
+void JsonFields::unsupported_but(const std::string& name, const char* word, const std::string& instead) {
+  const RequestJson* value = find(name);
+  if (value != nullptr && *value != word) unsupported(name, instead);
+}
+
 void JsonFields::refuse_others() const {
   for (const auto& [name, value] : value_.items()) {
-    if (!known_.contains(name)) {
+    if (!known_.contains(name) && !value.is_null()) {
       const std::string field = service::safe_text(path_of(name), kMostShown);
       throw FrontError(FrontErrorCode::invalid_argument, field + ": no such field is known", field);
     }

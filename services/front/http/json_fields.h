@@ -45,6 +45,9 @@ class JsonFields {
   // A feature that is not there: absent, or a value that asks for nothing (false, 0, an empty list or
   // string), is fine.
   void unsupported(const std::string& name, const std::string& instead = "");
+  // The same, where one word asks for what is done anyway.
+  void unsupported_but(const std::string& name, const char* word, const std::string& instead = "");
+  // null: it asks for nothing, whatever its name.
   void refuse_others() const;
 
   std::string path_of(const std::string& name) const;

@@ -18,9 +18,10 @@ struct Row {
   const char* name;  // null: the type says all
 };
 
-constexpr std::array<Row, 11> kTable = {{
+constexpr std::array<Row, 12> kTable = {{
     {FrontErrorCode::invalid_argument, 400, "invalid_request_error", nullptr},
     {FrontErrorCode::unknown_model, 404, "invalid_request_error", "model_not_found"},  // as OpenAI has it
+    {FrontErrorCode::context_exceeded, 400, "invalid_request_error", "context_length_exceeded"},
     {FrontErrorCode::unsupported, 400, "invalid_request_error", "unsupported"},
     {FrontErrorCode::not_found, 404, "invalid_request_error", "not_found"},
     {FrontErrorCode::failed_precondition, 409, "invalid_request_error", "failed_precondition"},

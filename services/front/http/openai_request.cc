@@ -103,7 +103,7 @@ void read_stopping(JsonFields& fields, v1::Stopping& stopping) {
       }
       stopping.add_stop(value.get<std::string>());
     }
-  } else if (stop != nullptr) {
+  } else if (stop != nullptr && *stop != "") {  // which is how some front ends write none
     if (!stop->is_string()) refuse_field("stop", shown(*stop), "a string or a list of strings");
     stopping.add_stop(stop->get<std::string>());
   }
@@ -162,6 +162,10 @@ void read_common(JsonFields& fields, OpenAiRequest& request) {
                            "prompt_cache_key", "prompt_cache_retention"}) {
     fields.ignore(name);
   }
+}
+
+void limit_tokens(int64_t most, v1::Stopping& stopping) {
+  if (most != kNoLimit) stopping.set_max_tokens(static_cast<int32_t>(most));
 }
 
 void refuse_two_rules(OpenAiRequest& request, const std::string& rules) {
@@ -238,8 +242,8 @@ OpenAiRequest parse_completion(const std::string& body) {
   read_progress(fields, request);
   read_prompts(fields, request);
   v1::Stopping& stopping = *request.settings.mutable_stopping();
-  stopping.set_max_tokens(
-      static_cast<int32_t>(fields.integer("max_tokens", 0, kInt32Max).value_or(kCompletionTokens)));
+  const int64_t most = fields.integer("max_tokens", kNoLimit, kInt32Max).value_or(kCompletionTokens);
+  limit_tokens(most, stopping);
   read_logprobs(fields, request.settings);
   if (const auto value = fields.boolean("add_special_tokens")) request.settings.set_add_special(*value);
   const auto best_of = fields.integer("best_of", 1, OpenAiRequest::kMostChoices);
@@ -264,26 +268,27 @@ OpenAiRequest parse_chat_completion(const std::string& body) {
   read_progress(fields, request);
   request.chat = read_chat(fields);
   request.token_ids = fields.boolean("return_token_ids").value_or(false);
-  std::optional<int64_t> most = fields.integer("max_completion_tokens", 0, kInt32Max);
-  const std::optional<int64_t> older = fields.integer("max_tokens", 0, kInt32Max);
+  std::optional<int64_t> most = fields.integer("max_completion_tokens", kNoLimit, kInt32Max);
+  const std::optional<int64_t> older = fields.integer("max_tokens", kNoLimit, kInt32Max);
   if (!most && older) request.names.max_tokens = "max_tokens";
   if (most && older && *most != *older) {
     refuse_field("max_tokens", std::to_string(*older),
                  "the same as max_completion_tokens, or only one of them");
   }
   if (!most) most = older;
-  if (most) request.settings.mutable_stopping()->set_max_tokens(static_cast<int32_t>(*most));
+  if (most) limit_tokens(*most, *request.settings.mutable_stopping());
   const bool logprobs = fields.boolean("logprobs").value_or(false);
   const auto top = fields.integer("top_logprobs", 0, kMostLogprobs);
   if (top && *top != 0 && !logprobs) {
     refuse_field("top_logprobs", std::to_string(*top), "it with \"logprobs\": true only");
   }
   if (logprobs) request.settings.mutable_logprobs()->set_top(static_cast<int32_t>(top.value_or(0)));
-  for (const char* name :
-       {"functions", "function_call", "audio", "prediction", "web_search_options", "verbosity"}) {
+  for (const char* name : {"functions", "audio", "prediction", "web_search_options"}) {
     fields.unsupported(name);
   }
-  fields.unsupported("reasoning_effort", "chat_template_kwargs reach the model's template");
+  fields.unsupported_but("function_call", "none");
+  fields.unsupported_but("verbosity", "medium");
+  fields.unsupported_but("reasoning_effort", "medium", kTemplateArguments);
   refuse_two_rules(request, "response_format");
   if (const RequestJson* modalities = fields.find("modalities");
       modalities != nullptr && *modalities != RequestJson::array({"text"})) {

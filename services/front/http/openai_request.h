@@ -49,6 +49,12 @@ ChatPrompt read_chat(JsonFields& fields);
 // What all of them have: model, sampling, stopping, streaming.
 void read_common(JsonFields& fields, OpenAiRequest& request);
 
+// Where llama.cpp's clients ask for as much as fits.
+inline constexpr int64_t kNoLimit = -1;
+void limit_tokens(int64_t most, v1::Stopping& stopping);
+
+inline constexpr const char* kTemplateArguments = "chat_template_kwargs reach the model's template";
+
 // A call that has to be made leaves no room for rules of the output's own, which `rules` asked for.
 void refuse_two_rules(OpenAiRequest& request, const std::string& rules);
 

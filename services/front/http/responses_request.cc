@@ -2,6 +2,7 @@
 
 #include <limits>
 #include <utility>
+#include <vector>
 
 #include "services/front/front_error.h"
 
@@ -35,7 +36,7 @@ RequestJson chat_content(const RequestJson& content, const std::string& path) {
       refuse_type(at + ".type", type, "input_text or output_text");
     }
     parts.push_back({{"type", "text"}, {"text", required_string(part, "text")}});
-    for (const char* name : {"annotations", "logprobs"}) part.ignore(name);
+    for (const char* name : {"annotations", "logprobs", "cache_control", "id"}) part.ignore(name);
     part.refuse_others();
   }
   return parts;
@@ -64,6 +65,27 @@ RequestJson output_of(JsonFields& item, const std::string& path) {
           {"content", chat_content(*output, path + ".output")}};
 }
 
+// What this server thought aloud. A summary is another one's, of thoughts that it keeps to itself.
+RequestJson thoughts_of(JsonFields& item, const std::string& path) {
+  std::string text;
+  if (const RequestJson* content = item.find("content"); content != nullptr) {
+    if (!content->is_array()) refuse_field(path + ".content", shown(*content), "a list of parts");
+    for (size_t i = 0; i < content->size(); ++i) {
+      const std::string at = path + ".content[" + std::to_string(i) + "]";
+      JsonFields part((*content)[i], at);
+      const std::string type = part.string("type").value_or("");
+      if (type != "reasoning_text") refuse_type(at + ".type", type, "reasoning_text");
+      text += required_string(part, "text");
+      part.refuse_others();
+    }
+  }
+  item.unsupported("encrypted_content");
+  item.ignore("summary");
+  RequestJson turn = {{"role", "assistant"}};
+  if (!text.empty()) turn["reasoning_content"] = text;
+  return turn;
+}
+
 RequestJson turn_of(const RequestJson& json, const std::string& path) {
   JsonFields item(json, path);
   const std::string type = item.string("type").value_or("message");
@@ -74,27 +96,58 @@ RequestJson turn_of(const RequestJson& json, const std::string& path) {
     turn = call_of(item);
   } else if (type == "function_call_output") {
     turn = output_of(item, path);
+  } else if (type == "reasoning") {
+    turn = thoughts_of(item, path);
   } else {
-    refuse_type(path + ".type", type, "message, function_call or function_call_output");
+    refuse_type(path + ".type", type, "message, reasoning, function_call or function_call_output");
   }
-  for (const char* name : {"id", "status"}) item.ignore(name);
+  for (const char* name : {"id", "status", "timestamp", "created_at", "cache_control", "metadata"}) {
+    item.ignore(name);
+  }
   item.refuse_others();
   return turn;
 }
 
-// One turn for each item of the input.
-RequestJson input_turns(const RequestJson& input) {
+struct Conversation {
   RequestJson turns = RequestJson::array();
+  std::vector<size_t> items;  // of the input, by turn: the last that it is of
+};
+
+// A reply is one turn and several items: thoughts, then text, then calls.
+bool continues(const RequestJson& before, const RequestJson& turn) {
+  if (before["role"] != "assistant" || turn["role"] != "assistant" || turn.contains("reasoning_content")) {
+    return false;
+  }
+  const bool only_thoughts = !before.contains("content") && !before.contains("tool_calls");
+  return only_thoughts || turn.contains("tool_calls");
+}
+
+void add_to(RequestJson& before, const RequestJson& turn) {
+  if (turn.contains("content")) before["content"] = turn["content"];
+  if (!turn.contains("tool_calls")) return;
+  for (const RequestJson& call : turn["tool_calls"]) before["tool_calls"].push_back(call);
+}
+
+Conversation input_turns(const RequestJson& input) {
+  Conversation read;
   if (input.is_string()) {
-    turns.push_back({{"role", "user"}, {"content", input}});
-    return turns;
+    read.turns.push_back({{"role", "user"}, {"content", input}});
+    read.items.push_back(0);
+    return read;
   }
   if (!input.is_array() || input.empty()) refuse_field("input", shown(input), "a string or a list of items");
   for (size_t i = 0; i < input.size(); ++i) {
     RequestJson turn = turn_of(input[i], "input[" + std::to_string(i) + "]");
-    turns.push_back(std::move(turn));
+    if (turn.size() == 1) continue;  // thoughts of which nothing is told
+    if (!read.turns.empty() && continues(read.turns.back(), turn)) {
+      add_to(read.turns.back(), turn);
+      read.items.back() = i;
+    } else {
+      read.turns.push_back(std::move(turn));
+      read.items.push_back(i);
+    }
   }
-  return turns;
+  return read;
 }
 
 // {"type": "function", "name", ...}, whose members a chat completion has one level further down.
@@ -116,20 +169,25 @@ void move_tools(JsonFields& fields, RequestJson& chat) {
       chat["tools"].push_back(chat_tool((*tools)[i], "tools[" + std::to_string(i) + "]"));
     }
   }
-  if (const RequestJson* choice = fields.find("tool_choice"); choice != nullptr) {
+  const bool has_tools = chat.contains("tools") && !chat["tools"].empty();
+  // What a response repeats where nothing was asked.
+  const auto is_default = [&](const RequestJson& choice) { return choice == "auto" && !has_tools; };
+  if (const RequestJson* choice = fields.find("tool_choice"); choice != nullptr && !is_default(*choice)) {
     chat["tool_choice"] = choice->is_object() ? chat_tool(*choice, "tool_choice") : *choice;
   }
 }
 
 // The conversation as a chat completion has it.
-RequestJson chat_of(JsonFields& fields) {
+RequestJson chat_of(JsonFields& fields, std::vector<size_t>& items) {
   RequestJson chat = {{"messages", RequestJson::array()}};
   if (const auto instructions = fields.string("instructions")) {
     chat["messages"].push_back({{"role", "system"}, {"content", *instructions}});
   }
   const RequestJson* input = fields.find("input");
   if (input == nullptr) refuse_field("input", "nothing", "a string or a list of items");
-  for (RequestJson& turn : input_turns(*input)) chat["messages"].push_back(std::move(turn));
+  Conversation read = input_turns(*input);
+  items = std::move(read.items);
+  for (RequestJson& turn : read.turns) chat["messages"].push_back(std::move(turn));
   move_tools(fields, chat);
   for (const char* name : {"parallel_tool_calls", "chat_template_kwargs"}) {
     if (const RequestJson* value = fields.find(name); value != nullptr) chat[name] = *value;
@@ -145,25 +203,29 @@ std::string replaced(std::string text, const std::string& from, const std::strin
 }
 
 // A field of the conversation as chat_of() wrote it -> of the request.
-std::string name_in_request(std::string name, bool has_instructions) {
+std::string name_in_request(std::string name, bool has_instructions, const std::vector<size_t>& items) {
   const std::string list = "messages[";
   if (name.starts_with(list)) {
     const size_t end = name.find(']');
     const int index = std::stoi(name.substr(list.size(), end - list.size())) - (has_instructions ? 1 : 0);
-    name = (index < 0 ? "instructions" : "input[" + std::to_string(index) + "]") + name.substr(end + 1);
+    const std::string rest = name.substr(end + 1);
+    name = index < 0 ? "instructions" : "input[" + std::to_string(items[static_cast<size_t>(index)]) + "]";
+    name += rest;
   }
   name = replaced(std::move(name), ".tool_calls[0].function", "");
   return replaced(std::move(name), ".function", "");
 }
 
 ChatPrompt read_conversation(JsonFields& fields) {
-  const RequestJson chat = chat_of(fields);
+  std::vector<size_t> items;
+  const RequestJson chat = chat_of(fields, items);
   JsonFields chat_fields(chat);
   try {
     return read_chat(chat_fields);
   } catch (const FrontError& error) {
     if (error.field().empty()) throw;
-    const std::string name = name_in_request(error.field(), fields.find("instructions") != nullptr);
+    const bool has_instructions = fields.find("instructions") != nullptr;
+    const std::string name = name_in_request(error.field(), has_instructions, items);
     throw FrontError(error.code(), replaced(error.what(), error.field(), name), name);
   }
 }
@@ -173,7 +235,7 @@ void read_text_format(JsonFields& fields, v1::GenerateRequest& settings) {
   const RequestJson* text = fields.find("text");
   if (text == nullptr) return;
   JsonFields values(*text, "text");
-  values.unsupported("verbosity");
+  values.unsupported_but("verbosity", "medium");
   const RequestJson* given = values.find("format");
   values.refuse_others();
   if (given == nullptr) return;
@@ -198,9 +260,15 @@ void refuse_what_is_kept(JsonFields& fields) {
   for (const char* name : {"previous_response_id", "conversation"}) {
     fields.unsupported(name, "responses are not kept: give the whole conversation as input");
   }
-  for (const char* name : {"background", "include", "prompt", "reasoning", "max_tool_calls", "top_logprobs",
-                           "response_format", "logprobs"}) {
+  for (const char* name :
+       {"background", "include", "prompt", "max_tool_calls", "top_logprobs", "response_format", "logprobs"}) {
     fields.unsupported(name);
+  }
+  if (const RequestJson* reasoning = fields.find("reasoning"); reasoning != nullptr) {
+    JsonFields values(*reasoning, "reasoning");
+    values.unsupported_but("effort", "medium", kTemplateArguments);
+    for (const char* name : {"summary", "generate_summary"}) values.unsupported(name);
+    values.refuse_others();
   }
   if (const auto truncation = fields.string("truncation"); truncation && *truncation != "disabled") {
     refuse_type("truncation", *truncation, "\"disabled\"");
@@ -242,8 +310,8 @@ OpenAiRequest parse_responses_request(const std::string& body) {
   read_text_format(fields, request.settings);
   request.chat = read_conversation(fields);
   refuse_two_rules(request, "text.format");
-  if (const auto most = fields.integer("max_output_tokens", 0, kInt32Max)) {
-    request.settings.mutable_stopping()->set_max_tokens(static_cast<int32_t>(*most));
+  if (const auto most = fields.integer("max_output_tokens", kNoLimit, kInt32Max)) {
+    limit_tokens(*most, *request.settings.mutable_stopping());
   }
   fields.refuse_others();
   request.echo = echo_of(json);

@@ -74,7 +74,9 @@ void answer_tokenize(const OpenAiHost& host, const Exchange& exchange) {
   v1::TokenizeRequest message;
   message.set_model(fields.string("model").value_or(""));
   const std::optional<std::string> prompt = fields.string("prompt");
-  if (!prompt && fields.find("messages") != nullptr) {
+  const bool has_messages = fields.find("messages") != nullptr;
+  if (prompt && has_messages) refuse_field("messages", "it beside prompt", "one of them");
+  if (has_messages) {
     const ChatPrompt chat = read_chat(fields);
     fields.refuse_others();
     return encode_chat(host, exchange, chat, message.model());

@@ -26,11 +26,12 @@ void expect_texts(const std::vector<Case>& cases) {
 TEST(JsonSchema, Scalars) {
   expect_texts({
       {R"({"type": "string"})",
-       {R"("")", R"("aü😀")", R"("\n\"\\\/\u00e9\ud7ff\ue000")"},
-       {R"("\ud800")", R"("\ud83d\ude00")", R"("\x")", "\"\n\"", R"("a)", "a", "\"\xff\"", "\"\x01\""}},
+       {R"("")", R"("aü😀")", R"("\n\"\\\/\u00e9\ud7ff\ue000")", R"("\ud83d\ude00\uDBFF\uDFFF")"},
+       {R"("\ud800")", R"("\ude00")", R"("\ud83d\u0041")", R"("\ud83dx")", R"("\ud83d\ud83d")", R"("\x")",
+        "\"\n\"", R"("a)", "a", "\"\xff\"", "\"\x01\""}},
       {R"({"type": "string", "minLength": 2, "maxLength": 3})",
-       {R"("ab")", R"("ü\n😀")"},
-       {R"("")", R"("a")", R"("abcd")"}},
+       {R"("ab")", R"("ü\n😀")", R"("a\ud83d\ude00\n")"},
+       {R"("")", R"("a")", R"("abcd")", R"("\ud83d\ude00")"}},
       {R"({"type": "number"})",
        {"0", "-0", "12.50", "1e5", "1.5E-07", "-3"},
        {"01", ".5", "1.", "+1", "1e", "--1", "NaN", "1 "}},

@@ -97,7 +97,9 @@ TEST(OpenAiRequest, RefusalsNameTheField) {
       {R"({"prompt": [1, "a"]})", "prompt[1]"},
       {R"({"prompt": [["a"]]})", "prompt[0][0]"},
       {with_prompt(R"("temperature": "hot")"), "temperature"},
-      {with_prompt(R"("temperature": 1e300)"), "temperature"},
+      {with_prompt(R"("temperature": 1e39)"), "temperature"},
+      {with_prompt(R"("temperature": 1e400)"), "temperature"},
+      {with_prompt(R"("max_tokens": -2)"), "max_tokens"},
       {with_prompt(R"("n": 0)"), "n"},
       {with_prompt(R"("n": 65)"), "n"},
       {with_prompt(R"("max_tokens": 1.5)"), "max_tokens"},
@@ -162,7 +164,7 @@ TEST(OpenAiRequest, AConversationForTheTemplate) {
       R"({"messages":[{"role":"system","content":"s"},{"role":"user","content":"a\nb"},)"
       R"({"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f",)"
       R"("arguments":{"z":1,"a":2.0}}}]},{"role":"tool","content":"r","tool_call_id":"c"},)"
-      R"({"role":"assistant","tool_calls":[{"type":"function","function":{"name":"f"}}]},{"role":"assistant","content":""},)"
+      R"({"role":"assistant","tool_calls":[{"type":"function","function":{"name":"f","arguments":{}}}]},{"role":"assistant","content":""},)"
       R"({"role":"assistant","content":"e"}],)"
       R"("tools":null,"documents":null,"add_generation_prompt":true,"enable_thinking":false})");
   EXPECT_EQ(request.settings.ShortDebugString(),
@@ -177,6 +179,159 @@ TEST(OpenAiRequest, ACallOfAResponseHasNoContent) {
   EXPECT_EQ(request.chat->variables["messages"][1].dump(),
             R"({"role":"assistant","tool_calls":[{"id":"c","type":"function",)"
             R"("function":{"name":"f","arguments":{}}}]})");
+}
+
+// A message of the request, as the template gets it.
+std::string turn_of_chat(const std::string& message) {
+  const OpenAiRequest request = parse_chat_completion(R"({"messages": [)" + message + "]}");
+  return request.chat->variables["messages"][0].dump();
+}
+
+RequestJson turns_of_response(const std::string& items) {
+  const OpenAiRequest request = parse_responses_request(R"({"input": [)" + items + "]}");
+  return request.chat->variables["messages"];
+}
+
+// A call that was cut is part of the conversation, too: its client sends back what it got.
+TEST(OpenAiRequest, AnyTextIsTheArgumentsOfACall) {
+  const std::pair<std::string, std::string> cases[] = {
+      {R"("{\"a\": 1}")", R"({"a":1})"},
+      {R"("")", "{}"},
+      {R"(" \n")", "{}"},
+      {"null", "{}"},
+      {R"({"a": 1})", R"({"a":1})"},
+      {R"("{")", R"("{")"},
+      {R"("[1]")", R"("[1]")"},
+      {R"("{\"a\": 1e999}")", R"("{\"a\": 1e999}")"},
+  };
+  for (const auto& [given, shown] : cases) {
+    EXPECT_EQ(
+        turn_of_chat(R"({"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": )" +
+                     given + "}}]}"),
+        R"({"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":)" + shown + "}}]}");
+  }
+  EXPECT_EQ(
+      turns_of_response(R"({"type": "function_call", "call_id": "c", "name": "f", "arguments": "{\"n\":",
+                                  "status": "incomplete"})")[0]["tool_calls"][0]["function"]["arguments"],
+      R"({"n":)");
+}
+
+TEST(OpenAiRequest, ATurnOfTheAssistantMayBeEmpty) {
+  EXPECT_EQ(turn_of_chat(R"({"role": "assistant", "content": null})"),
+            R"({"role":"assistant","content":""})");
+  EXPECT_EQ(turn_of_chat(R"({"role": "assistant", "reasoning_content": "t"})"),
+            R"({"role":"assistant","content":"","reasoning_content":"t"})");
+  EXPECT_EQ(turn_of_chat(R"({"role": "user", "content": "x", "tool_calls": []})"),
+            R"({"role":"user","content":"x"})");
+}
+
+// What front ends keep beside a turn says nothing to the model.
+TEST(OpenAiRequest, MembersThatCarryNoContentAreLeftOut) {
+  EXPECT_EQ(
+      turn_of_chat(R"({"role": "user", "content": [{"type": "text", "text": "x", "id": "p", "annotations": [],
+              "cache_control": {"type": "ephemeral"}}], "id": "m", "timestamp": 5, "created_at": 5, "images": [],
+              "files": [], "audio": null, "cache_control": {"type": "ephemeral"}, "metadata": {"a": 1},
+              "whatever": null})"),
+      R"({"role":"user","content":"x"})");
+  EXPECT_EQ(turn_of_chat(R"({"role": "assistant", "content": "x", "refusal": null, "parsed": {"a": 1},
+              "function_call": null, "annotations": [{"type": "url_citation"}], "reasoning": "t"})"),
+            R"({"role":"assistant","content":"x","reasoning_content":"t"})");
+  EXPECT_EQ(turns_of_response(R"({"role": "user", "id": "m", "timestamp": 5, "cache_control": {}, "content": [
+              {"type": "input_text", "text": "x", "cache_control": {}, "id": "p"}]})")
+                .dump(),
+            R"([{"role":"user","content":"x"}])");
+  const std::string tool = R"("name": "f", "cache_control": {"type": "ephemeral"})";
+  const OpenAiRequest chat = parse_chat_completion(
+      with_messages(R"("tools": [{"type": "function", "cache_control": {}, "function": {)" + tool + "}}]"));
+  const OpenAiRequest response =
+      parse_responses_request(R"({"input": "x", "tools": [{"type": "function", )" + tool + "}]}");
+  for (const OpenAiRequest* request : {&chat, &response}) {
+    EXPECT_EQ(request->chat->variables["tools"].dump(), R"([{"type":"function","function":{"name":"f"}}])");
+  }
+}
+
+TEST(OpenAiRequest, ValuesThatChangeNothingAreAccepted) {
+  const OpenAiRequest stop = parse_chat_completion(with_messages(
+      R"("stop": "", "verbosity": "medium", "reasoning_effort": "medium", "function_call": "none",
+         "functions": [], "max_tokens": -1, "response_format": {"type": "text", "json_schema": null})"));
+  EXPECT_EQ(stop.settings.ShortDebugString(), "sampling { } stopping { }");
+  EXPECT_EQ(parse_chat_completion(with_messages(R"("stop": [], "max_completion_tokens": -1)"))
+                .settings.ShortDebugString(),
+            "sampling { } stopping { }");
+  const OpenAiRequest completion = parse_completion(with_prompt(R"("max_tokens": -1)"));
+  EXPECT_EQ(completion.choice(completion.prompts.at(0), 0).ShortDebugString(),
+            "text: \"x\" sampling { } stopping { }");
+  for (const char* more :
+       {R"("reasoning": {"effort": null, "summary": null})", R"("reasoning": {"effort": "medium"})",
+        R"("text": {"verbosity": "medium"})", R"("text": {"verbosity": null, "format": null})",
+        R"("text": {"format": {"type": "text", "schema": null}})", R"("tool_choice": "auto", "tools": [])",
+        R"("max_output_tokens": -1)", R"("include": [], "background": false, "top_logprobs": 0)"}) {
+    EXPECT_EQ(
+        parse_responses_request(std::string(R"({"input": "x", )") + more + "}").settings.ShortDebugString(),
+        "sampling { } stopping { }")
+        << more;
+  }
+  const std::pair<const char*, const char*> refused[] = {
+      {R"("reasoning": {"effort": "high"})", "reasoning.effort"},
+      {R"("reasoning": {"summary": "detailed"})", "reasoning.summary"},
+      {R"("reasoning": {"odd": 1})", "reasoning.odd"},
+      {R"("text": {"verbosity": "low"})", "text.verbosity"},
+      {R"("tool_choice": "required")", "tool_choice"},
+  };
+  for (const auto& [more, field] : refused) {
+    EXPECT_EQ(refusal(parse_responses_request, std::string(R"({"input": "x", )") + more + "}").field(),
+              field);
+  }
+}
+
+TEST(OpenAiRequest, RefusalsSayWhichNumbersFit) {
+  for (const char* value : {"1e39", "1e400"}) {
+    const FrontError error = refusal(parse_completion, with_prompt(std::string(R"("top_p": )") + value));
+    EXPECT_NE(std::string(error.what()).find("expected a number in [-"), std::string::npos) << error.what();
+  }
+}
+
+// What a response thought is of the turn that it begins.
+TEST(OpenAiRequest, TheOutputOfAResponseIsInputOfTheNext) {
+  const std::string user = R"({"role": "user", "content": "x"}, )";
+  const std::string thoughts = R"({"id": "rs_1", "type": "reasoning", "status": "completed", "summary": [],
+      "encrypted_content": null, "content": [{"type": "reasoning_text", "text": "t"}]})";
+  const std::string said = R"({"id": "msg_1", "type": "message", "status": "completed", "role": "assistant",
+      "content": [{"type": "output_text", "text": "a", "annotations": [], "logprobs": []}]})";
+  const std::string call = R"({"id": "fc_1", "type": "function_call", "status": "completed", "call_id": "c",
+      "name": "f", "arguments": "{}"})";
+  const std::string result = R"({"type": "function_call_output", "call_id": "c", "output": "r"})";
+  const std::string called =
+      R"("tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":{}}}])";
+  const auto roles = [](const RequestJson& turns) {
+    std::string all;
+    for (const RequestJson& turn : turns) all += turn["role"].get<std::string>() + " ";
+    return all;
+  };
+  EXPECT_EQ(turns_of_response(user + thoughts + ", " + said)[1].dump(),
+            R"({"role":"assistant","content":"a","reasoning_content":"t"})");
+  const RequestJson turns = turns_of_response(user + thoughts + ", " + said + ", " + call + ", " + result);
+  EXPECT_EQ(roles(turns), "user assistant tool ");
+  EXPECT_EQ(turns[1].dump(),
+            R"({"role":"assistant","content":"a",)" + called + R"(,"reasoning_content":"t"})");
+  EXPECT_EQ(turns_of_response(user + thoughts + ", " + call)[1].dump(),
+            R"({"role":"assistant",)" + called + R"(,"reasoning_content":"t"})");
+  EXPECT_EQ(turns_of_response(user + call + ", " + call)[1]["tool_calls"].size(), 2u);
+  // One that was cut among its thoughts, and one that has none.
+  EXPECT_EQ(turns_of_response(user + thoughts + ", " + user + thoughts)[1].dump(),
+            R"({"role":"assistant","content":"","reasoning_content":"t"})");
+  EXPECT_EQ(roles(turns_of_response(user + thoughts)), "user assistant ");
+  EXPECT_EQ(turns_of_response(R"({"type": "reasoning", "id": "rs_1", "summary": []}, )" + said).dump(),
+            R"([{"role":"assistant","content":"a"}])");
+  EXPECT_EQ(roles(turns_of_response(said + ", " + thoughts + ", " + call)), "assistant assistant ");
+  // Errors are of the item, whichever turn it became.
+  const std::string late =
+      R"({"input": [)" + user + thoughts + ", " + call + R"(, {"role": "cook", "content": "x"}]})";
+  EXPECT_EQ(refusal(parse_responses_request, late).field(), "input[3].role");
+  EXPECT_EQ(refusal(parse_responses_request,
+                    R"({"input": [{"type": "reasoning", "summary": [], "encrypted_content": "gAAA"}]})")
+                .field(),
+            "input[0].encrypted_content");
 }
 
 TEST(OpenAiRequest, FormatsOfTheOutput) {
@@ -251,8 +406,13 @@ TEST(OpenAiRequest, ChatRefusalsNameTheField) {
       {R"({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]})",
        "messages[0].content[0].type"},
       {R"({"messages": [{"role": "user", "content": "x", "weight": 1}]})", "messages[0].weight"},
-      {R"({"messages": [{"role": "assistant", "tool_calls": [{"function": {"arguments": "{"}}]}]})",
+      {R"({"messages": [{"role": "assistant", "tool_calls": [{"function": {"arguments": 5}}]}]})",
        "messages[0].tool_calls[0].function.arguments"},
+      {R"({"messages": [{"role": "user", "content": null}]})", "messages[0].content"},
+      {R"({"messages": [{"role": "user", "content": "x", "images": ["aGk="]}]})", "messages[0].images"},
+      {R"({"messages": [{"role": "assistant", "content": "x", "prefix": true}]})", "messages[0].prefix"},
+      {with_messages(R"("function_call": "auto")"), "function_call"},
+      {with_messages(R"("verbosity": "low")"), "verbosity"},
       {with_messages(R"("response_format": {"type": "yaml"})"), "response_format.type"},
       {with_messages(R"("response_format": {"type": "json_schema"})"), "response_format.json_schema"},
       {with_messages(R"("response_format": {"type": "json_schema", "json_schema": {}})"),
@@ -322,6 +482,11 @@ TEST(OpenAiError, HasTheDocumentedShape) {
       reply.body,
       R"({"error":{"message":"stop: \" \"","type":"invalid_request_error","param":"stop","code":null}})");
   EXPECT_EQ(error_reply(FrontError(FrontErrorCode::invalid_argument, "model: x", "model")).status, 400u);
+  const HttpReply full = error_reply(FrontError(FrontErrorCode::context_exceeded, "prompt: x", "prompt"));
+  EXPECT_EQ(full.status, 400u);
+  EXPECT_EQ(
+      full.body,
+      R"({"error":{"message":"prompt: x","type":"invalid_request_error","param":"prompt","code":"context_length_exceeded"}})");
   EXPECT_EQ(error_reply(FrontError(FrontErrorCode::unknown_model, "model: x", "model")).status, 404u);
   EXPECT_EQ(error_reply(FrontError(FrontErrorCode::resource_exhausted, "x")).status, 429u);
   EXPECT_EQ(error_reply(FrontError(FrontErrorCode::unavailable, "x")).status, 503u);

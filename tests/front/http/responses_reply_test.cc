@@ -98,5 +98,24 @@ TEST(ResponsesReply, AFailureBeforeTheFirstPieceHasItsBeginningToo) {
   EXPECT_EQ(last["response"]["error"]["message"], "too many at a time");
 }
 
+TEST(ResponsesReply, ThoughtsOfSpaceAloneAreNoItem) {
+  for (const char* thoughts : {"", "\n", "\n\n \t"}) {
+    const std::string text = std::string("<think>") + thoughts + "</think>\n\na";
+    const std::vector<std::string> expected = {"completed", "message completed"};
+    EXPECT_EQ(whole(text, v1::FINISH_REASON_STOP_TOKEN), expected);
+    for (const size_t piece : {1, 2, 1000}) {
+      EXPECT_EQ(streamed(text, v1::FINISH_REASON_STOP_TOKEN, piece), expected);
+    }
+  }
+  const std::vector<std::string> cut = {"incomplete"};
+  EXPECT_EQ(whole("<think>\n", v1::FINISH_REASON_LENGTH), cut);
+  // Space before others is part of them.
+  ChoiceOutcome outcome;
+  outcome.text = "<think>\n t</think>a";
+  outcome.finish = finish_of(v1::FINISH_REASON_STOP_TOKEN);
+  const RequestJson response = RequestJson::parse(a_reply()->whole({outcome}, {}));
+  EXPECT_TRUE(response["output"][0]["content"][0]["text"].get<std::string>().ends_with(" t"));
+}
+
 }  // namespace
 }  // namespace ete::front
