@@ -2,6 +2,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -185,6 +186,10 @@ std::unique_ptr<Engine> load_with_progress(const EngineOptions& options, const E
 }
 
 int bench(const CLI::App& command, BenchOptions options) {
+  const std::string extension = std::filesystem::path(options.plot).extension();
+  if (!extension.empty() && extension != ".svg") {
+    throw UsageError("--plot: \"" + options.plot + "\" is not accepted: the picture is SVG, in a file *.svg");
+  }
   options.engine.model = model_or_default(command, options.engine.model);
   const int64_t most = *std::max_element(options.sessions.begin(), options.sessions.end());
   if (options.engine.prefix_cache > 0) {

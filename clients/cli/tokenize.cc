@@ -45,10 +45,13 @@ Json encode_line(const front::Tokenizer& tokenizer, const TokenizeOptions& optio
 }
 
 Json decode_line(const front::Tokenizer& tokenizer, const std::string& line) {
-  const Json list = parse_json(line);
+  const Json input = parse_json(line);
+  // What encoding prints is taken as it is.
+  const bool encoded = input.is_object() && input.size() == 1 && input.contains("ids");
+  const Json& list = encoded ? input["ids"] : input;
   if (!list.is_array()) {
     throw Error(ErrorCode::invalid_argument,
-                std::string("a JSON list of ids is due, not ") + list.type_name());
+                std::string("a JSON list of ids is due, or {\"ids\":[..]} alone, not ") + list.type_name());
   }
   std::vector<int32_t> ids;
   for (const Json& id : list) {
@@ -89,7 +92,7 @@ void add_tokenize_command(CLI::App& app, Action& action) {
       ->type_name("PATH")
       ->required();
   CLI::Option* decode = command->add_flag("--decode", options->decode,
-                                          "JSON lists of ids on stdin, one a line, to "
+                                          "JSON lists of ids, or {\"ids\":[..]}, on stdin, one a line, to "
                                           "{\"text\",\"bytes_hex\"}; ids past the tokenizer's, which models "
                                           "may have, are no text");
   command->add_flag("--special", options->special, "read special tokens in the text as tokens")

@@ -103,6 +103,7 @@ class Usage(CommandLineTest):
             (["logits", "--model", LLAMA, "--out", "x"], "--tokens"),
             (["logits", "--model", LLAMA, "--tokens", "1", "--out", ""], "--out"),
             (["bench", "--model", LLAMA, "--plot", ""], "--plot"),
+            (["bench", "--model", LLAMA, "--plot", "x.png"], '--plot: "x.png" is not accepted: the picture is SVG'),
             # A name that is wrong is told before what is missing for it.
             (["pack", "--modle", LLAMA], '"--modle" is no option of ete pack; ete pack --help lists them'),
             (["logits", "--model", LLAMA, "--token", "1"], '"--token" is no option of ete logits'),
@@ -240,9 +241,16 @@ class Tokenize(CommandLineTest):
         expected = '{"text":"h\ufffd","bytes_hex":"68c3"}\n{"text":"","bytes_hex":""}\n'
         self.assertEqual(result.stdout.decode(), expected, result.stderr)
 
+    def test_what_it_prints_decodes(self):
+        encoded = ete("tokenize", "--model", "random:tiny", "--no-bos", stdin=b'"Hello"\n""\n')
+        decoded = ete("tokenize", "--model", "random:tiny", "--decode", stdin=encoded.stdout)
+        self.assertEqual(decoded.returncode, 0, decoded.stderr)
+        self.assertEqual([json.loads(line)["text"] for line in decoded.stdout.splitlines()], ["Hello", ""])
+
     def test_bad_lines(self):
         encode = [b"abc", b"", b"1", b'["a"]', b'"a" "b"', b'"\\ud800"', b'"\\udc00x"', b'"\xff"', b'"a']
         decode = [b"abc", b"", b'"a"', b"[-1]", b"[1.5]", b'["1"]', b"[2147483648]", b"1", b"[1"]
+        decode += [b"{}", b'{"ids":1}', b'{"ids":[-1]}', b'{"ids":[1],"text":"a"}', b'{"id":[1]}']
         for flags, good, bad_lines in [([], b'"a"\n', encode), (["--decode"], b"[1]\n", decode)]:
             for bad in bad_lines:
                 with self.subTest(flags=flags, line=bad):

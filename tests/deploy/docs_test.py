@@ -157,7 +157,7 @@ class Commands(unittest.TestCase):
         checks = {"docker": self.check_docker, "kubectl": self.check_kubectl, "cmake": self.check_build,
                   "cpack": self.check_build, "sudo": self.check_system}
         run_below = ("source <(scripts/completions.py", "scripts/man_pages.py", "man build/man/", "curl ",
-                     "scripts/quickstart.sh", "deploy/kubernetes/certificates.sh certificates")
+                     "scripts/quickstart.sh", "umask 077", "deploy/kubernetes/certificates.sh certificates")
         for page in PAGES:
             for command in commands(page):
                 with self.subTest(command, page=page):
@@ -211,6 +211,38 @@ class Commands(unittest.TestCase):
         finally:
             server.terminate()
             server.wait(60)
+
+    def test_who_may_call_pasted_into_one_shell(self):
+        block = next(block for block in blocks("operations.md") if "ete token" in block)
+        with socket.socket() as grpc, socket.socket() as http, tempfile.TemporaryDirectory() as directory:
+            for one in (grpc, http):
+                one.bind(("127.0.0.1", 0))
+            ports = [one.getsockname()[1] for one in (grpc, http)]
+            subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "server.key", "-out",
+                            "server.pem", "-days", "1", "-subj", "/CN=localhost", "-addext",
+                            "subjectAltName=IP:127.0.0.1"], cwd=directory, check=True, capture_output=True)
+            Path(directory, "ca.pem").write_text(Path(directory, "server.pem").read_text())
+            grpc.close()
+            http.close()
+            pasted = (block.replace("build/release/bin", str(BIN)).replace("PATH", f"{STORY} --device cpu")
+                      .replace(":50051", f":{ports[0]}").replace(":8443", f":{ports[1]}"))
+            # The shell has the usual mask of a login, and ends what it left running.
+            script = f"umask 022\ntrap 'kill $(jobs -p); wait' EXIT\n{pasted}"
+            ran = subprocess.run(["timeout", "--foreground", "120", "bash", "-e", "-c", script], capture_output=True,
+                                 text=True, timeout=150, cwd=directory)
+            self.assertEqual(ran.returncode, 0, ran.stderr)
+            self.assertTrue(ran.stdout.strip())
+
+    def test_a_file_of_a_token_is_its_users_alone_and_nothing_holds_the_shell(self):
+        for page in [file.name for file in DOCS.glob("*.md")]:
+            for block in blocks(page):
+                lines = block.splitlines()
+                for i, line in enumerate(lines):
+                    with self.subTest(line, page=page):
+                        if "ete token" in line and ">" in line:
+                            self.assertIn("umask 077", lines[:i])
+                        if re.search(r"\bete serve\b|port-forward", line) and i + 1 < len(lines):
+                            self.assertTrue(line.endswith("&"), line)
 
 
 if __name__ == "__main__":

@@ -276,6 +276,21 @@ class Browser(BrowserTest):
         self.assertTrue(self.script("try { document.body.innerHTML = '<p>'; return false } catch { return true }"))
         self.driver.get_log("browser")  # which tells of that
 
+    def test_markdown_of_one_long_run_takes_no_quadratic_time(self):
+        runs = {"heading": "'# ' + '#'.repeat(n) + 'x'", "table": "'|a\\n' + ' '.repeat(n) + 'x'",
+                "end of a table": "'|a\\n-' + ' '.repeat(n) + 'x'", "brackets": "'['.repeat(n)"}
+        for name, text in runs.items():
+            with self.subTest(name):
+                # Quadratic ones took over 6 s at this length.
+                took = self.driver.execute_async_script(f"""
+                    const done = arguments[0], n = 100000, text = {text};
+                    import("/page/markdown.js").then(({{ renderMarkdown }}) => {{
+                        const start = performance.now();
+                        renderMarkdown(document.createElement("div"), text);
+                        done(performance.now() - start);
+                    }}, (error) => done(String(error)));""")
+                self.assertLess(took, 3000)
+
     def test_engine_picture(self):
         self.settle(max_tokens="900", temperature="1", seed="1")
         self.say("Tell me a long story.")

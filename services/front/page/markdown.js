@@ -7,7 +7,8 @@ const HEADING = /^ {0,3}(#{1,6})\s(.*)$/;
 const RULE = /^ {0,3}([-*_])(?:\s*\1){2,}\s*$/;
 const QUOTE = /^ {0,3}> ?/;
 const ITEM = /^(\s*)([-*+]|\d{1,9}[.)])\s+(.*)$/;
-const TABLE_RULE = /^\s*\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*$/;
+// Space stands in one place between two signs: where it could in two, a long run of it takes quadratic time.
+const TABLE_RULE = /^\s*(?:\|\s*)?:?-+:?\s*(?:\|\s*:?-+:?\s*)*(?:\|\s*)?$/;
 const LINK = /^(https?:\/\/|mailto:)/i;
 const DEEPEST = 20;
 const LONGEST = 4000; // characters in which what begins must end
@@ -138,12 +139,19 @@ function table(lines) {
   );
 }
 
+// A regular expression would begin anew at each "#" of a long run.
+function withoutClosing(title) {
+  let end = title.length;
+  while (end > 0 && title[end - 1] === "#") --end;
+  return title.slice(0, end).trim();
+}
+
 function blockNode(lines, depth) {
   if (depth > DEEPEST) return element("p", { text: lines.join("\n") });
   if (FENCE.test(lines[0])) return codeBlock(lines);
   const heading = HEADING.exec(lines[0]);
   // The page's own headings come before those of a reply.
-  if (heading) return element(`h${Math.min(6, heading[1].length + 2)}`, {}, ...inline(heading[2].trim().replace(/#+$/, "").trim()));
+  if (heading) return element(`h${Math.min(6, heading[1].length + 2)}`, {}, ...inline(withoutClosing(heading[2].trim())));
   if (RULE.test(lines[0])) return element("hr");
   if (QUOTE.test(lines[0])) {
     const inner = lines.map((line) => line.replace(QUOTE, "")).join("\n");
@@ -160,7 +168,7 @@ const INLINE = [
   [/^\*\*(?=\S)([\s\S]*?\S)\*\*/, (match, depth) => [element("strong", {}, ...inline(match[1], depth))]],
   [/^\*(?![\s*])([^*]*[^\s*])\*(?!\*)/, (match, depth) => [element("em", {}, ...inline(match[1], depth))]],
   [/^~~(?=\S)([\s\S]*?\S)~~/, (match, depth) => [element("del", {}, ...inline(match[1], depth))]],
-  [/^\[([^\]\n]+)\]\(([^\s)]+)(?:\s+"[^"\n]*")?\)/, (match, depth) => link(match[2], inline(match[1], depth), match[0])],
+  [/^\[([^[\]\n]+)\]\(([^\s)]+)(?:\s+"[^"\n]*")?\)/, (match, depth) => link(match[2], inline(match[1], depth), match[0])],
   [/^https?:\/\/[^\s<>"')\]]*[^\s<>"')\].,;:!?]/, (match) => link(match[0], [match[0]], match[0])],
 ];
 
