@@ -32,7 +32,8 @@ struct Simd {
   static F repeat4(const float* from) { return _mm256_broadcast_ps(reinterpret_cast<const __m128*>(from)); }
   // 2 floats, over and over.
   static F repeat2(const float* from) {
-    return _mm256_castpd_ps(_mm256_broadcast_sd(reinterpret_cast<const double*>(from)));
+    return _mm256_castsi256_ps(
+        _mm256_broadcastq_epi64(_mm_loadu_si64(from)));  // no double: aligned as floats
   }
   // from[r] all over the 128 bits of row r.
   static F spread_rows(const float* from) {

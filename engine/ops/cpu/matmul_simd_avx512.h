@@ -36,7 +36,8 @@ struct Simd {
   static F repeat4(const float* from) { return _mm512_broadcast_f32x4(_mm_loadu_ps(from)); }
   // 2 floats, over and over.
   static F repeat2(const float* from) {
-    return _mm512_castpd_ps(_mm512_broadcastsd_pd(_mm_load_sd(reinterpret_cast<const double*>(from))));
+    return _mm512_castsi512_ps(
+        _mm512_broadcastq_epi64(_mm_loadu_si64(from)));  // no double: aligned as floats
   }
   // from[r] all over the 128 bits of row r.
   static F spread_rows(const float* from) {
