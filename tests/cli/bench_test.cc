@@ -59,6 +59,19 @@ TEST(Floors, DecodeIsBoundByTheSlowestPart) {
   EXPECT_EQ(decode_floor(plan, slow, 2, 50).by, "products");
 }
 
+TEST(Floors, HostThreadsReadWhatThePassLeavesToThem) {
+  Plan plan = streaming_plan();
+  plan.host_bytes_per_pass = 40;
+  EXPECT_EQ(host_weights_of_pass(plan, true), 1000 + 7000 + 500 + 40);
+  EXPECT_EQ(host_weights_of_pass(plan, false), 500 + 40);
+  plan.vocab_placement = "device";
+  EXPECT_EQ(host_weights_of_pass(plan, false), 40);
+  Ceilings slow = rates();
+  slow.shares_host_memory = true;
+  slow.host_read = 1;
+  EXPECT_DOUBLE_EQ(decode_floor(plan, slow, 2, 50).seconds, 8540 + 1000);
+}
+
 TEST(Floors, StatesCrossTheLinkAndAreReadAndWritten) {
   Plan plan = streaming_plan();
   plan.state_bytes_per_session = 300;

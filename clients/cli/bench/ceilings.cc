@@ -21,7 +21,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kCopyBytes = size_t{128} << 20;  // past any cache
 constexpr size_t kPieceBytes = size_t{16} << 20;  // as layers are copied
-constexpr size_t kReadBytes = size_t{256} << 20;
+constexpr size_t kMostReadBytes = size_t{256} << 20;
 constexpr size_t kReadTask = size_t{1} << 20;
 constexpr int kRounds = 5;
 constexpr double kRoundSeconds = 0.06;
@@ -80,15 +80,18 @@ class Link {
   Buffer there_;
 };
 
-// Sums so that the reads cannot be left out.
+// Of so many bytes again and again. Sums so that the reads cannot be left out.
 class HostReader {
  public:
-  explicit HostReader(int threads)
-      : pool_(threads), words_(kReadBytes / sizeof(uint64_t), 1), sums_(static_cast<size_t>(pool_.size())) {}
+  HostReader(int threads, uint64_t bytes)
+      : pool_(threads),
+        tasks_(static_cast<int64_t>(std::clamp<uint64_t>(bytes, kReadTask, kMostReadBytes) / kReadTask)),
+        words_(static_cast<size_t>(tasks_) * (kReadTask / sizeof(uint64_t)), 1),
+        sums_(static_cast<size_t>(pool_.size())) {}
 
   double rate() {
-    return best_rate(static_cast<double>(kReadBytes), [this] {
-      pool_.parallel_for(static_cast<int64_t>(kReadBytes / kReadTask), [this](int64_t task, int worker) {
+    return best_rate(static_cast<double>(words_.size() * sizeof(uint64_t)), [this] {
+      pool_.parallel_for(tasks_, [this](int64_t task, int worker) {
         constexpr size_t kWords = kReadTask / sizeof(uint64_t);
         const uint64_t* begin = words_.data() + static_cast<size_t>(task) * kWords;
         uint64_t sum = 0;
@@ -103,6 +106,7 @@ class HostReader {
     uint64_t value = 0;
   };
   ThreadPool pool_;
+  int64_t tasks_;
   std::vector<uint64_t> words_;
   std::vector<Sum> sums_;  // [pool size]
 };
@@ -191,6 +195,13 @@ double product_rate(Device& device, const EngineOptions& options, const Plan& pl
 
 }  // namespace
 
+uint64_t host_weights_of_pass(const Plan& plan, bool shares_host_memory) {
+  if (shares_host_memory) {
+    return plan.resident_bytes + plan.streamed_bytes_per_pass + plan.lm_head_bytes + plan.host_bytes_per_pass;
+  }
+  return plan.host_bytes_per_pass + (plan.vocab_placement == "device" ? 0 : plan.lm_head_bytes);
+}
+
 Ceilings measure_ceilings(const EngineOptions& options, const Plan& plan, const ModelConfig& config) {
   const auto device = make_device({.device = options.device, .threads = plan.threads});
   Ceilings ceilings;
@@ -208,7 +219,7 @@ Ceilings measure_ceilings(const EngineOptions& options, const Plan& plan, const 
     const Buffer other = device->allocate(kCopyBytes, MemorySpace::device);
     ceilings.device_copy = best_rate(2 * bytes, [&] { link.copy_inside(other); });
   }
-  HostReader reader(plan.threads);
+  HostReader reader(plan.threads, host_weights_of_pass(plan, ceilings.shares_host_memory));
   ceilings.host_read = reader.rate();
   ceilings.host_read_beside_copies = read_beside_copies(reader, link);
   return ceilings;

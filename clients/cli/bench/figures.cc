@@ -62,13 +62,13 @@ Floor decode_floor(const Plan& plan, const Ceilings& ceilings, int sessions, int
   // A state is read and written back.
   const double layers = static_cast<double>(plan.resident_bytes) + streamed + kv + 2 * state;
   const auto head = static_cast<double>(plan.lm_head_bytes);
-  const auto host_rows = static_cast<double>(plan.host_bytes_per_pass);
+  const auto host_weights = static_cast<double>(host_weights_of_pass(plan, ceilings.shares_host_memory));
   Floor floor{1e-9, "nothing"};
   raise(floor, seconds_for(sessions * static_cast<double>(plan.weights_per_row), ceilings.product),
         "products");
   if (ceilings.shares_host_memory) {
     raise(floor, seconds_for(streamed, ceilings.link_in), "link");
-    raise(floor, seconds_for(layers + head + host_rows, ceilings.host_read), "host memory");
+    raise(floor, seconds_for(host_weights + kv + 2 * state, ceilings.host_read), "host memory");
     return floor;
   }
   const double crossing =
@@ -76,7 +76,7 @@ Floor decode_floor(const Plan& plan, const Ceilings& ceilings, int sessions, int
   const bool head_on_device = plan.vocab_placement == "device";
   raise(floor, crossing_seconds(ceilings, crossing, plan.state_placement == "host" ? state : 0), "link");
   raise(floor, seconds_for(layers + (head_on_device ? head : 0), ceilings.device_copy), "device memory");
-  raise(floor, seconds_for(host_rows + (head_on_device ? 0 : head), ceilings.host_read), "host memory");
+  raise(floor, seconds_for(host_weights, ceilings.host_read), "host memory");
   return floor;
 }
 
