@@ -1,6 +1,7 @@
 // What the front adds to a token on its way to a client of its HTTP API: the time from a worker's answer to
 // the event at the client, while some clients stream and many more wait. The worker is a stand-in that
-// answers at a given pace; it and the clients are in this process, the front is one of its own, started here.
+// answers at a given pace, one session after another as ete-worker does; it and the clients are in this
+// process, the front is one of its own, started here.
 
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -20,6 +21,7 @@
 #include <cstring>
 #include <filesystem>
 #include <iostream>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -57,19 +59,22 @@ class Pacer {
       times = std::vector<std::atomic<int64_t>>(static_cast<size_t>(options.tokens) + 1);
   }
 
-  void wait(const std::vector<int32_t>& prompt, int reply) {
+  // Until this reply's turn; it is the only one under way as long as what is returned is held.
+  std::unique_lock<std::mutex> wait(const std::vector<int32_t>& prompt, int reply) {
     const int client = prompt.at(0) * 256 + prompt.at(1);
     if (client >= options_.active) {
       while (!stop_) std::this_thread::sleep_for(milliseconds(200));
-      return;
+      return {};
     }
     const milliseconds phase(options_.together ? 0 : client * options_.pace_ms / options_.active);
     const auto ticks = (Clock::now() - begun_ - phase) / milliseconds(options_.pace_ms) + 1;
     std::this_thread::sleep_until(begun_ + phase + ticks * milliseconds(options_.pace_ms));
+    std::unique_lock turn(turn_);
     if (reply < options_.tokens) {
       sent_[static_cast<size_t>(client)][static_cast<size_t>(reply)] =
           Clock::now().time_since_epoch().count();
     }
+    return turn;
   }
   double ms_since_sent(int client, int reply) const {
     const int64_t sent = sent_[static_cast<size_t>(client)][static_cast<size_t>(reply)];
@@ -81,6 +86,7 @@ class Pacer {
   const Options options_;
   std::vector<std::vector<std::atomic<int64_t>>> sent_;  // [client, reply] ns
   const Clock::time_point begun_;
+  std::mutex turn_;
   std::atomic<bool> stop_{false};
 };
 
@@ -273,7 +279,7 @@ int run(const Options& options) {
     front::ToyWorker::Options paced;
     paced.path = folder.path + "/worker";
     paced.context = 2048;
-    paced.pace = [&](const std::vector<int32_t>& prompt, int reply) { pacer.wait(prompt, reply); };
+    paced.pace = [&](const std::vector<int32_t>& prompt, int reply) { return pacer.wait(prompt, reply); };
     const front::ToyWorker worker(paced);
     const Stop stop{pacer};
     const int port = free_port();

@@ -42,14 +42,16 @@ class ToyWorker::Service : public v1::Engine::Service {
         prompt = {request.open().prompt_ids().begin(), request.open().prompt_ids().end()};
         if (request.open().progress()) tell_progress(std::ssize(prompt), *stream);
       }
+      const v1::SessionReply reply = session.reply_to(request);
+      std::unique_lock<std::mutex> turn;
       if (options_.pace && !request.has_fetch_row()) {
-        options_.pace(prompt, replies++);
+        turn = options_.pace(prompt, replies++);
       } else {
         std::this_thread::sleep_for(options_.step_time);
       }
       if (context->IsCancelled()) break;
       if (!request.has_fetch_row()) ++steps_;
-      stream->Write(session.reply_to(request));
+      stream->Write(reply);
     }
     --live_;
     return grpc::Status::OK;

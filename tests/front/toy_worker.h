@@ -23,8 +23,8 @@ class ToyWorker {
     int64_t context = 64;
     std::chrono::milliseconds step_time{0};
     // Instead of step_time: blocks until the session with that prompt is to get its next reply, of number 0
-    // on.
-    std::function<void(const std::vector<int32_t>& prompt, int reply)> pace = {};
+    // on. What it returns is held while that reply is written.
+    std::function<std::unique_lock<std::mutex>(const std::vector<int32_t>& prompt, int reply)> pace = {};
     std::chrono::milliseconds model_time{0};  // before it tells of its model
     bool wrong_digest = false;
     bool loading = false;
