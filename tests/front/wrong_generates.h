@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ete/v1/generation.pb.h"
+#include "services/front/front_error.h"
 
 namespace ete::front {
 
@@ -17,6 +18,7 @@ struct WrongGenerate {
   const char* what;
   std::function<void(v1::GenerateRequest&)> spoil;
   std::vector<const char*> message;  // must all be in it: field, value, what is accepted
+  FrontErrorCode code = FrontErrorCode::invalid_argument;
 };
 
 inline void PrintTo(const WrongGenerate& row, std::ostream* out) { *out << row.what; }
@@ -77,12 +79,14 @@ inline std::vector<WrongGenerate> wrong_generates() {
           {"text", "at least one token"}},
       Row{"text longer than the context",
           [](Request& r) { r.set_text(std::string(64, 'x')); },
-          {"text", "65", "64"}},
+          {"text", "65", "64"},
+          FrontErrorCode::context_exceeded},
       Row{"tokens longer than the context",
           [](Request& r) {
             for (int i = 0; i < 65; ++i) r.mutable_tokens()->add_ids(i);
           },
-          {"tokens.ids", "65", "64"}},
+          {"tokens.ids", "65", "64"},
+          FrontErrorCode::context_exceeded},
       Row{"text that is not UTF-8", [](Request& r) { r.set_text(std::string("ab\xFF")); }, {"UTF-8", "2"}},
       Row{"negative temperature",
           [](Request& r) { r.mutable_sampling()->set_temperature(-0.5f); },
