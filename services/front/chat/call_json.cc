@@ -47,6 +47,55 @@ bool is_beginning(std::string_view text) {
   return Json::sax_parse(text, &builder) || builder.is_open();
 }
 
+struct Value {
+  std::string_view text;
+  bool whole = false;
+};
+
+// A string, an object or list, or a word, as far as it is there.
+Value value_at(std::string_view text) {
+  bool in_string = false;
+  int depth = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string && c == '\\') {
+      ++i;
+    } else if (c == '"') {
+      in_string = !in_string;
+      if (!in_string && depth == 0) return {text.substr(0, i + 1), true};
+    } else if (!in_string && (c == '{' || c == '[')) {
+      ++depth;
+    } else if (!in_string && (c == '}' || c == ']')) {
+      if (depth == 0) return {text.substr(0, i), true};
+      if (--depth == 0) return {text.substr(0, i + 1), true};
+    } else if (!in_string && depth == 0 && (c == ',' || c == ' ' || c == '\n')) {
+      return {text.substr(0, i), true};
+    }
+  }
+  return {text, false};
+}
+
+// Of an object; none: these are no arguments.
+std::optional<std::string> arguments_of(const Json& given) {
+  if (given.is_null()) return "{}";
+  if (given.is_object()) return given.dump();
+  if (!given.is_string()) return std::nullopt;
+  const auto& text = given.get_ref<const std::string&>();
+  if (without_space_before(text).empty()) return "{}";
+  const Json inner = parse_shallow(text);
+  return inner.is_object() ? std::optional(inner.dump()) : std::nullopt;
+}
+
+// What a string that is cut says so far: an escape of which a part is missing is not there yet.
+std::optional<std::string> beginning_of(std::string_view text) {
+  constexpr size_t kLongestEscape = sizeof("\\ud83d\\ude00") - 1;
+  for (size_t gone = 0; gone < kLongestEscape && gone < text.size(); ++gone) {
+    const Json json = parse_shallow(std::string(text.substr(0, text.size() - gone)) + '"');
+    if (json.is_string()) return json.get<std::string>();
+  }
+  return std::nullopt;
+}
+
 // Reads a call as far as it goes.
 class CutReader {
  public:
@@ -71,11 +120,6 @@ class CutReader {
   }
 
  private:
-  struct Value {
-    std::string_view text;
-    bool whole = false;
-  };
-
   bool ended() {
     text_ = without_space_before(text_);
     return text_.empty();
@@ -92,32 +136,10 @@ class CutReader {
     return {.possible = true, .call = CallJson{*name_, arguments_}};
   }
 
-  // A string, an object or list, or a word, as far as it is there.
   Value value() {
-    bool in_string = false;
-    int depth = 0;
-    for (size_t i = 0; i < text_.size(); ++i) {
-      const char c = text_[i];
-      if (in_string && c == '\\') {
-        ++i;
-      } else if (c == '"') {
-        in_string = !in_string;
-        if (!in_string && depth == 0) return taken(i + 1);
-      } else if (!in_string && (c == '{' || c == '[')) {
-        ++depth;
-      } else if (!in_string && (c == '}' || c == ']')) {
-        if (depth == 0) return taken(i);
-        if (--depth == 0) return taken(i + 1);
-      } else if (!in_string && depth == 0 && (c == ',' || c == ' ' || c == '\n')) {
-        return taken(i);
-      }
-    }
-    return {std::exchange(text_, {}), false};
-  }
-  Value taken(size_t size) {
-    const std::string_view text = text_.substr(0, size);
-    text_.remove_prefix(size);
-    return {text, true};
+    const Value value = value_at(text_);
+    text_.remove_prefix(value.text.size());
+    return value;
   }
 
   static bool is_key(const Value& key) {
@@ -136,10 +158,25 @@ class CutReader {
       if (!given.text.starts_with('"')) return false;
       if (given.whole) name_ = json.get<std::string>();
     } else if (is_arguments(key)) {
-      if (!given.text.starts_with('{')) return false;
-      arguments_ = given.whole ? json.dump() : std::string(given.text);
+      return fits_arguments(given, json);
     }
     return true;
+  }
+
+  bool fits_arguments(const Value& given, const Json& json) {
+    if (given.whole) {
+      const auto arguments = arguments_of(json);
+      arguments_ = arguments.value_or("");
+      return arguments.has_value();
+    }
+    if (given.text.starts_with('"')) {
+      const auto beginning = beginning_of(given.text);
+      arguments_ = beginning ? std::string(without_space_before(*beginning)) : "";
+      return arguments_.empty() || is_beginning(arguments_);
+    }
+    if (std::string_view("null").starts_with(given.text)) return true;
+    arguments_ = given.text;
+    return arguments_.starts_with('{');
   }
 
   std::string_view text_;  // what is left of it
@@ -157,13 +194,18 @@ Json parse_shallow(std::string_view text) {
 std::optional<CallJson> read_call(std::string_view text) {
   const Json json = parse_shallow(text);
   if (!json.is_object() || !json.contains("name") || !json["name"].is_string()) return std::nullopt;
+  Json given;
   for (const std::string_view key : kArguments) {
-    const auto it = json.find(key);
-    if (it == json.end()) continue;
-    if (!it->is_object()) return std::nullopt;
-    return CallJson{json["name"].get<std::string>(), it->dump()};
+    if (given.is_null() && json.contains(key)) given = json[key];
   }
-  return std::nullopt;
+  const auto arguments = arguments_of(given);
+  if (!arguments) return std::nullopt;
+  return CallJson{json["name"].get<std::string>(), *arguments};
+}
+
+size_t object_size(std::string_view text) {
+  const Value value = text.starts_with('{') ? value_at(text) : Value();
+  return value.whole ? value.text.size() : std::string_view::npos;
 }
 
 CutCall read_cut_call(std::string_view text) { return CutReader(text).read(); }

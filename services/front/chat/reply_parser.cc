@@ -18,6 +18,8 @@ constexpr size_t kTellingBytes = 5;
 // In a call another tag begins within so many bytes of its first, and is this one or as long.
 constexpr size_t kMostBeginning = 128;
 constexpr std::string_view kNextTag = "</function>";
+// So many bytes behind an end tag in a string, the call has another; or no string is one.
+constexpr size_t kMostBehindEnd = size_t{16} << 10;
 // What is looked at in one go, so that the time is linear in the text.
 constexpr size_t kMostLookedAt = 4096;
 
@@ -27,11 +29,19 @@ bool contains(std::string_view text, std::string_view part) {
 
 bool is_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 
-// The JSON of a reply that may be a bare call.
-std::string_view bare_json(std::string_view reply) {
-  reply = without_space_before(reply);
-  if (reply.starts_with(kPythonTag)) reply.remove_prefix(kPythonTag.size());
-  return reply;
+// Behind what stands before a bare call, which is the first of the reply or not.
+std::string_view bare_call_at(std::string_view reply, bool first) {
+  while (true) {
+    reply = without_space_before(reply);
+    if (reply.starts_with(kPythonTag)) {
+      reply.remove_prefix(kPythonTag.size());
+    } else if (!reply.empty() && (first ? reply[0] == '[' : reply[0] == ';' || reply[0] == ',')) {
+      reply.remove_prefix(1);
+      first = false;
+    } else {
+      return reply;
+    }
+  }
 }
 
 }  // namespace
@@ -96,7 +106,7 @@ bool ReplyParser::step(Parts& parts, bool last) {
     case State::content:
       return step_content(parts, last);
     case State::call:
-      return style_.tools == ToolCallStyle::bare ? step_bare_call(parts, last) : step_call(parts, last);
+      return style_.tools == ToolCallStyle::bare ? step_bare_calls(parts, last) : step_call(parts, last);
     case State::rest:
       take(held_.size(), Kind::content, parts);
       return false;
@@ -163,7 +173,10 @@ bool ReplyParser::step_content(Parts& parts, bool last) {
   if (style_.tools == ToolCallStyle::bare) {
     const std::string_view text = without_space_before(held_);
     if (!last && kPythonTag.starts_with(text)) return false;  // nothing but space among them
-    const bool call = text.starts_with(kPythonTag) || text.starts_with('{');
+    const bool list = text.starts_with('[');
+    const std::string_view first = list ? without_space_before(text.substr(1)) : text;
+    if (!last && list && first.empty()) return false;
+    const bool call = text.starts_with(kPythonTag) || first.starts_with('{');
     state_ = call ? State::call : State::rest;
     return true;
   }
@@ -171,14 +184,15 @@ bool ReplyParser::step_content(Parts& parts, bool last) {
   if (take_until(tags, Kind::content, parts, last) == 0) return false;
   tag_ = held_.starts_with(kToolCall) ? kToolCall.size() : 0;
   searched_ = tag_;
+  form_ = CallForm::unknown;
+  in_string_ = false;
+  first_end_ = std::string::npos;
   end_ = {};
   state_ = State::call;
   return true;
 }
 
-std::string_view ReplyParser::call_text() const {
-  return style_.tools == ToolCallStyle::bare ? bare_json(held_) : std::string_view(held_).substr(tag_);
-}
+std::string_view ReplyParser::call_text() const { return std::string_view(held_).substr(tag_); }
 
 // Whether a function's tag without <tool_call> before it only speaks of one: in a call a tool's name follows,
 // and another tag.
@@ -198,13 +212,34 @@ std::optional<CallJson> ReplyParser::read(std::string_view call) {
   return is_json(call) ? read_call(call) : read_xml_call(call, types_);
 }
 
-bool ReplyParser::step_bare_call(Parts& parts, bool last) {
-  if (!last) return false;
-  if (auto call = read(call_text())) {
-    parts.push_back({Kind::call, std::move(call->arguments), std::move(call->name)});
-    held_.clear();
-  }
+bool ReplyParser::was_offered(const std::string& tool) const {
+  return style_.offered->empty() || types_.has_tool(tool);
+}
+
+bool ReplyParser::step_bare_calls(Parts& parts, bool last) {
+  if (last) take_bare_calls(parts);
   return false;
+}
+
+void ReplyParser::take_bare_calls(Parts& parts) {
+  const std::string_view text = held_;
+  std::string_view rest = text;
+  bool first = true;
+  while (true) {
+    const std::string_view call_and_rest = bare_call_at(rest, first);
+    const size_t size = object_size(call_and_rest);
+    if (size == std::string_view::npos) break;
+    auto call = read_call(call_and_rest.substr(0, size));
+    if (!call || !was_offered(call->name)) break;
+    parts.push_back({Kind::call, std::move(call->arguments), std::move(call->name)});
+    rest = call_and_rest.substr(size);
+    first = false;
+  }
+  if (first) return;
+  // The end of a list.
+  const std::string_view behind = without_space_before(rest);
+  if (behind.starts_with(']') && bare_call_at(text, false).starts_with('[')) rest = behind.substr(1);
+  held_.erase(0, text.size() - without_space_before(rest).size());
 }
 
 bool ReplyParser::step_function(Parts& parts, bool last) {
@@ -235,12 +270,37 @@ bool ReplyParser::step_function(Parts& parts, bool last) {
   return true;
 }
 
+size_t ReplyParser::find_call_end(bool last) {
+  for (; searched_ < held_.size(); ++searched_) {
+    const std::string_view rest = std::string_view(held_).substr(searched_);
+    if (first_end_ != std::string::npos && searched_ - first_end_ >= kMostBehindEnd) return first_end_;
+    if (in_string_ && rest[0] == '\\') {
+      if (rest.size() == 1 && !last) return std::string::npos;
+      ++searched_;
+    } else if (rest[0] == '"') {
+      in_string_ = !in_string_;
+    } else if (rest.starts_with(kToolCallEnd)) {
+      if (!in_string_) return searched_;
+      first_end_ = std::min(first_end_, searched_);
+    } else if (!last && kToolCallEnd.starts_with(rest)) {
+      return std::string::npos;
+    }
+  }
+  return std::string::npos;
+}
+
 bool ReplyParser::step_call(Parts& parts, bool last) {
   if (tag_ == 0) return step_function(parts, last);
-  const size_t end = held_.find(kToolCallEnd, searched_);
+  if (form_ == CallForm::unknown) {
+    searched_ = std::min(held_.find_first_not_of(" \n\r\t", searched_), held_.size());
+    if (searched_ == held_.size() && !last) return false;
+    form_ = std::string_view(held_).substr(searched_).starts_with('{') ? CallForm::json : CallForm::other;
+  }
+  const bool json = form_ == CallForm::json;
+  const size_t end = json ? find_call_end(last) : held_.find(kToolCallEnd, searched_);
   // A model may leave out the last tag.
   if (end == std::string::npos && !last) {
-    searched_ = held_.size() - open_tail(held_, kToolCallEnd);
+    if (!json) searched_ = held_.size() - open_tail(held_, kToolCallEnd);
     return false;
   }
   const size_t after = end == std::string::npos ? held_.size() : end + kToolCallEnd.size();
@@ -251,7 +311,9 @@ bool ReplyParser::step_call(Parts& parts, bool last) {
     held_.erase(0, after);
     state_ = State::after_thoughts;
   } else {
-    take(after, Kind::content, parts);
+    // Where a quote is missing, no string is one.
+    take(std::min(after, first_end_ == std::string::npos ? after : first_end_ + kToolCallEnd.size()),
+         Kind::content, parts);
     state_ = State::content;
   }
   return true;
@@ -266,15 +328,22 @@ void ReplyParser::take_cut(Parts& parts) {
     return;
   }
   if (state_ != State::call) return;
-  const std::string_view text = call_text();
-  if (read(text)) return;
-  const size_t tag = style_.tools == ToolCallStyle::bare ? 0 : open_tail(text, kToolCallEnd);
-  if (read(text.substr(0, text.size() - tag))) {
-    held_.resize(held_.size() - tag);
-    return;
+  const bool bare = style_.tools == ToolCallStyle::bare;
+  const size_t before = parts.size();
+  if (bare) take_bare_calls(parts);
+  const bool first = parts.size() == before;
+  if (!first) state_ = State::rest;
+  const std::string_view text = bare ? bare_call_at(held_, first) : call_text();
+  if (!bare) {
+    if (read(text)) return;
+    const size_t tag = open_tail(text, kToolCallEnd);
+    if (read(text.substr(0, text.size() - tag))) {
+      held_.resize(held_.size() - tag);
+      return;
+    }
   }
   CutCall cut = is_json(text) ? read_cut_call(text) : read_cut_xml_call(text, types_);
-  if (!cut.possible) return;
+  if (!cut.possible || (bare && cut.call && !was_offered(cut.call->name))) return;
   if (cut.call) {
     parts.push_back({.kind = Kind::call,
                      .text = std::move(cut.call->arguments),

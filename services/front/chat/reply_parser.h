@@ -21,7 +21,8 @@ enum class ToolCallStyle {
            // models
   xml,     // <tool_call><function=...><parameter=...>...</tool_call>, several of them, perhaps without the
            // first tag: Qwen3-Coder, Qwen3.5; or as tagged
-  bare,    // the whole reply is {"name": ..., "parameters": ...}, perhaps after <|python_tag|>: Llama 3
+  bare,    // the reply begins with {"name": ..., "parameters": ...}, perhaps after <|python_tag|>, several of
+           // them with ; or a new line between or as a list, each of a tool that was offered: Llama 3
 };
 
 // Of models with this template, when tools are offered.
@@ -42,7 +43,7 @@ struct ReplyStyle {
   ThinkStyle think = ThinkStyle::none;
   ToolCallStyle tools = ToolCallStyle::none;
   std::shared_ptr<const nlohmann::ordered_json> offered =
-      std::make_shared<const nlohmann::ordered_json>();  // for xml: the tools, as in OpenAI's API
+      std::make_shared<const nlohmann::ordered_json>();  // the tools, as in OpenAI's API
 };
 
 // How a reply came to its end.
@@ -78,6 +79,7 @@ class ReplyParser {
 
  private:
   enum class State { begin, thoughts, after_thoughts, content, call, rest };
+  enum class CallForm { unknown, json, other };
 
   // Takes one step; false: more text is needed.
   bool step(Parts& parts, bool last);
@@ -87,7 +89,12 @@ class ReplyParser {
   bool step_call(Parts& parts, bool last);
   // One without <tool_call> before it.
   bool step_function(Parts& parts, bool last);
-  bool step_bare_call(Parts& parts, bool last);
+  bool step_bare_calls(Parts& parts, bool last);
+  // Hands out the whole calls at the beginning of what is held, and what is between them.
+  void take_bare_calls(Parts& parts);
+  // Where a call's end tag begins, not within a string of its JSON; npos: not yet.
+  size_t find_call_end(bool last);
+  bool was_offered(const std::string& tool) const;
   // The reply was cut: what is held of a call, or of the tag before one. It is gone then.
   void take_cut(Parts& parts);
   bool skip_space();
@@ -107,9 +114,12 @@ class ReplyParser {
   State state_;
   std::string held_;
   // Of the call that is held:
-  size_t tag_ = 0;       // bytes of <tool_call> before it
-  size_t searched_ = 0;  // bytes in which its end is not
-  XmlCallEnd end_;       // where there is no such tag
+  size_t tag_ = 0;                        // bytes of <tool_call> before it
+  size_t searched_ = 0;                   // bytes in which its end is not
+  CallForm form_ = CallForm::unknown;     // of what is behind that tag
+  bool in_string_ = false;                // of its JSON, behind those
+  size_t first_end_ = std::string::npos;  // the first end tag in a string, which may be the end after all
+  XmlCallEnd end_;                        // where there is no such tag
 };
 
 }  // namespace ete::front

@@ -117,5 +117,27 @@ TEST(ReplyCost, LongCallsInPiecesOfOneByte) {
   }
 }
 
+// Of each of these calls no string ends, so that none of their ends is one for certain.
+TEST(ReplyCost, CallsThatEndInStringsOnly) {
+  std::string reply;
+  while (reply.size() < kLong) reply += R"(<tool_call>{\"</tool_call>)";
+  const auto start = std::chrono::steady_clock::now();
+  ReplyParser parser({ThinkStyle::none, ToolCallStyle::tagged});
+  Parts all = parser.push(reply);
+  for (auto& part : parser.finish(ReplyEnd::own)) all.push_back(std::move(part));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(1));
+  std::string content;
+  for (const auto& part : all) content += part.text;
+  EXPECT_EQ(content, reply);
+}
+
+TEST(ReplyCost, CallsBehindMuchSpaceInPiecesOfOneByte) {
+  const std::string space(kLong / 2, ' '), value = '"' + std::string(kLong / 3, 'a') + '"';
+  const std::string call =
+      "<tool_call>" + space + R"({"name": "f", "arguments": {"x": )" + value + "}}</tool_call>";
+  EXPECT_EQ(arguments_of({ThinkStyle::none, ToolCallStyle::tagged}, call, 1), R"({"x":)" + value + "}");
+  EXPECT_EQ(arguments_of(xml_style({{"type", "object"}}), call, 1), R"({"x":)" + value + "}");
+}
+
 }  // namespace
 }  // namespace ete::front
