@@ -44,7 +44,7 @@ std::string target_of(const std::string& address) {
   const size_t colon = address.rfind(':');
   const std::string port = colon == std::string::npos ? "" : address.substr(colon + 1);
   constexpr size_t kMostDigits = 5;
-  if (colon == 0 || port.empty() || port.size() > kMostDigits ||
+  if (colon == 0 || address.find('/') != std::string::npos || port.empty() || port.size() > kMostDigits ||
       port.find_first_not_of("0123456789") != std::string::npos || std::stoi(port) > 65535) {
     refuse(address, "host:port or unix:PATH");
   }

@@ -356,10 +356,28 @@ class Conformance(Example):
         self.assertIn(b"0.0.0.0:9 is another machine", done.stderr)
 
     def test_addresses_are_checked(self):
-        for address in ("nowhere", "127.0.0.1:", "127.0.0.1:70000", ":50051", "unix:"):
+        urls = ("http://127.0.0.1:50051", "https://localhost:50051")
+        for address in ("nowhere", "127.0.0.1:", "127.0.0.1:70000", ":50051", "unix:", *urls):
             done = self.run_example(address, PROMPT)
             self.assertEqual(done.returncode, 2, (address, done))
             self.assertIn(b"address", done.stderr)
+
+    def test_types_are_checked(self):
+        if self.language.name not in ("python", "asyncio"):
+            self.skipTest("the compiler checks them, or the language does not")
+        for wrong, told in (
+            ("5", "address 5: a str"),
+            ("'a:1', retry=3", "retry 3: Retry is expected"),
+            ("'a:1', retry=None", "retry None: Retry"),
+            ("'a:1', tls=True", "tls True: None or Tls"),
+            ("'a:1', token=b't'", "token b't': None or str"),
+        ):
+            module = "ete.aio" if self.language.name == "asyncio" else "ete"
+            program = f"import {module}; {module}.Client({wrong})"
+            command = ["env", f"PYTHONPATH={self.folder}", languages.SYSTEM_PYTHON, "-c", program]
+            done = subprocess.run(command, capture_output=True, timeout=TIMEOUT)
+            self.assertEqual(done.returncode, 1, wrong)
+            self.assertIn(f"TypeError: {told}", done.stderr.decode())
 
     def test_readme(self):
         command = [*self.language.readme(self.folder), self.world.server.address]

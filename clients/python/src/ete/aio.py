@@ -27,10 +27,11 @@ class Client:
         retry: options.Retry = options.Retry(),
         on_retry: Optional[OnRetry] = None,
     ) -> None:
+        options.check_types(tls, token, retry)
+        target, arguments = options.target(address), options.channel_options(tls)
         self._metadata = options.metadata(address, tls, token)
         self._retry = retry
         self._on_retry = on_retry
-        target, arguments = options.target(address), options.channel_options(tls)
         if tls is None:
             self._channel = grpc.aio.insecure_channel(target, arguments)
         else:

@@ -33,7 +33,8 @@ def asked(
 class Client:
     """One connection, for any number of threads.
 
-    `address` is host:port or unix:PATH. Raises ValueError for options that contradict each other.
+    `address` is host:port or unix:PATH. Raises ValueError for options that contradict each
+    other, TypeError for those of other types.
     """
 
     def __init__(
@@ -45,10 +46,11 @@ class Client:
         retry: options.Retry = options.Retry(),
         on_retry: Optional[OnRetry] = None,
     ) -> None:
+        options.check_types(tls, token, retry)
+        target, arguments = options.target(address), options.channel_options(tls)
         self._metadata = options.metadata(address, tls, token)
         self._retry = retry
         self._on_retry = on_retry
-        target, arguments = options.target(address), options.channel_options(tls)
         if tls is None:
             self._channel = grpc.insecure_channel(target, arguments)
         else:

@@ -52,13 +52,15 @@ class Retry:
 
 def target(address: str) -> str:
     """gRPC's name for host:port or unix:PATH."""
+    if not isinstance(address, str):
+        raise TypeError(f"address {address!r}: a str, host:port or unix:PATH, is expected")
     if address.startswith("unix:"):
         path = address[len("unix:") :]
         if not path:
             raise ValueError(f"address {address!r}: unix: and the path of a socket are expected")
         return "unix:" + urllib.parse.quote(path)
     host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65535:
+    if not host or "/" in host or not port.isdecimal() or int(port) > 65535:
         raise ValueError(f"address {address!r}: host:port or unix:PATH is expected")
     return address
 
@@ -80,6 +82,14 @@ def credentials(tls: Tls) -> grpc.ChannelCredentials:
     if (tls.certificate is None) != (tls.private_key is None):
         raise ValueError("tls: certificate and private_key belong together")
     return grpc.ssl_channel_credentials(tls.root_certificates, tls.private_key, tls.certificate)
+
+
+def check_types(tls: object, token: object, retry: object) -> None:
+    for name, value, kind in (("tls", tls, Tls), ("token", token, str)):
+        if value is not None and not isinstance(value, kind):
+            raise TypeError(f"{name} {value!r}: None or {kind.__name__} is expected")
+    if not isinstance(retry, Retry):
+        raise TypeError(f"retry {retry!r}: Retry is expected; Retry(attempts=1) never tries again")
 
 
 def metadata(address: str, tls: Optional[Tls], token: Optional[str]) -> tuple[tuple[str, str], ...]:

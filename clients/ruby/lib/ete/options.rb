@@ -55,7 +55,7 @@ module Ete
       raise ArgumentError, "address #{text.inspect}: unix: and the path of a socket are expected" if @path&.empty?
       return if @path
 
-      @host, port = text.match(/\A(.+):(\d{1,5})\z/)&.captures
+      @host, port = text.match(%r{\A([^/]+):(\d{1,5})\z})&.captures
       return if @host && port.to_i <= 65_535
 
       raise ArgumentError, "address #{text.inspect}: host:port or unix:PATH is expected"

@@ -129,7 +129,7 @@ public final class Client implements AutoCloseable {
             "address \"" + address + "\": this client reaches host:port, not Unix sockets");
       }
       int colon = address.lastIndexOf(':');
-      if (colon < 1 || !isPort(address.substring(colon + 1))) {
+      if (colon < 1 || address.indexOf('/') >= 0 || !isPort(address.substring(colon + 1))) {
         throw new IllegalArgumentException("address \"" + address + "\": host:port is expected");
       }
       this.address = address;
