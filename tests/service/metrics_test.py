@@ -1,13 +1,18 @@
-"""Metrics, logs and health of a front, over real processes. Arguments: the paths of ete-front, toy_worker and fake_worker."""
+"""Metrics, logs and health of a front, over real processes.
+
+Arguments: the paths of ete-front, toy_worker, fake_worker and ete.
+"""
 
 import re
+import signal
+import subprocess
 import sys
 import unittest
 
 from http_servers import TEMPLATE, free_port
 from processes import Front, Processes, eventually
 
-FRONT, TOY_WORKER, FAKE_WORKER = sys.argv[1:4]
+FRONT, TOY_WORKER, FAKE_WORKER, ETE = sys.argv[1:5]
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 LABEL = r'[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\[\\"n])*"'
@@ -87,7 +92,10 @@ class Observability(unittest.TestCase):
         }
         self.assertEqual({name: after[name] for name in expected}, expected)
         self.assertAlmostEqual(after["ete_queue_seconds_sum"], 4 * 0.25e-3)
-        self.assertGreater(after["ete_inter_token_seconds_sum"], 0.001 * (generated + 2 - 4))
+        first, next_ones = after["ete_time_to_first_token_seconds_sum"], after["ete_inter_token_seconds_sum"]
+        self.assertGreater(first, 0.001 * 4)
+        self.assertGreater(next_ones, 0.001 * (generated + 2 - 4))
+        self.assertLess(first + next_ones, after["ete_request_seconds_sum"])
         self.assertGreater(after["ete_front_host_bytes"], 1 << 20)
 
     def test_running_requests(self):
@@ -108,9 +116,38 @@ class Observability(unittest.TestCase):
         metrics = self.metrics(front)
         self.assertEqual(metrics[f"ete_worker_up{label}"], 1)
         self.assertEqual(metrics['ete_worker_up{worker="socket 2"}'], 0)
-        for name in ("sessions", "queued_sessions", "passes_total", "pass_seconds_total", "last_pass_rows", "link_bytes_total",
-                     "decode_rows_total", "prefill_rows_total", "device_bytes", "prefix_hits_total"):  # fmt: skip
-            self.assertIn(f"ete_worker_{name}{label}", metrics)
+        self.assertGreater(metrics[f"ete_worker_host_bytes{label}"], 1 << 20)
+        # Those of FakeEngine::status, each another.
+        expected = {"sessions": 0, "queued_sessions": 6, "queued_tokens": 7, "passes_total": 0, "pass_seconds_total": 1.25,
+                    "last_pass_rows": 11, "decode_rows_total": 12, "prefill_rows_total": 13, "link_bytes_total": 14,
+                    "device_bytes": 15, "session_bytes": 512, "prefix_cache_bytes": 2048, "prefix_lookups_total": 5,
+                    "prefix_hits_total": 4, "reused_tokens_total": 300, "link_idle_ratio": 0.375}  # fmt: skip
+        self.assertEqual({name: metrics[f"ete_worker_{name}{label}"] for name in expected}, expected)
+        named = {re.sub(r"\{.*", "", key)[len("ete_worker_"):] for key in metrics if key.startswith("ete_worker_")}
+        self.assertEqual(named, {*expected, "up", "host_bytes"})
+        self.assertEqual(front.post("/v1/completions", prompt=[1, 2, 3], max_tokens=4)[0], 200)
+        self.assertTrue(eventually(lambda: self.metrics(front)[f"ete_worker_passes_total{label}"] > 0))
+
+    def health(self, address):
+        """ete health: what it printed, and its complaint after the address."""
+        done = subprocess.run([ETE, "health", "--address", address], capture_output=True, text=True, timeout=60)
+        return done.stdout + done.stderr.split(": ")[-1]
+
+    def test_health_says_no_while_a_worker_loads(self):
+        address = f"unix:{self.processes.root}/slow"
+        self.processes.start("slow", [FAKE_WORKER, "--model=slow", f"--listen={address}"])
+        self.assertTrue(eventually((self.processes.root / "slow").exists))
+        self.assertEqual(self.health(address), "NOT_SERVING\n")
+
+    def test_health_says_no_while_a_front_drains(self):
+        front = self.toy_front()
+        self.assertEqual(self.health(front.listen), "SERVING\n")
+        connection, events = front.stream("/v1/completions", prompt="hello", max_tokens=4000)
+        next(events)
+        self.processes.running["front"].send_signal(signal.SIGTERM)
+        self.assertTrue(eventually(lambda: "stopping" in self.processes.log("front"), 1))
+        self.assertEqual(self.health(front.listen), "NOT_SERVING\n")
+        connection.close()
 
     def test_every_request_is_logged_without_its_text(self):
         front = self.toy_front()

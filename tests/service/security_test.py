@@ -13,6 +13,7 @@ import ssl
 import stat
 import subprocess
 import sys
+import time
 import unittest
 
 from http_servers import TEMPLATE, free_port
@@ -154,6 +155,20 @@ class Tokens(Security):
         self.assertIn(f"try again in {headers['Retry-After']} s", message)
         connection.close()
         self.assertTrue(eventually(lambda: self.complete(front, self.bearer(one))[0] == 200))
+
+    def test_a_limit_is_each_tokens_own(self):
+        one, two = self.token("one", "--concurrent", "1"), self.token("two", "--concurrent", "1")
+        few, less = (self.token(name, "--tokens-per-minute", "20") for name in ("few", "less"))
+        front = self.with_tokens(step_ms=20)
+        front.headers = self.bearer(one)
+        connection, events = front.stream("/v1/completions", prompt="hello", max_tokens=1000)
+        next(events)
+        self.assertEqual(self.complete(front, self.bearer(one))[0], 429)
+        self.assertEqual(self.complete(front, self.bearer(two))[0], 200)
+        self.assertEqual(self.complete(front, self.bearer(few), max_tokens=16)[0], 200)
+        self.assertEqual(self.complete(front, self.bearer(few))[0], 429)
+        self.assertEqual(self.complete(front, self.bearer(less))[0], 200)
+        connection.close()
 
     def test_choices_that_a_token_can_never_run_at_a_time(self):
         bearer = self.bearer(self.token("two", "--concurrent", "2"))
@@ -322,6 +337,25 @@ class Certificates(Security):
             self.assertTrue(eventually(lambda: self.serial(port) != before, 20), port)
         self.assertEqual(self.complete(front)[0], 200)
 
+    def test_files_that_cannot_be_used_change_nothing_for_http(self):
+        front = Front(self.processes, FRONT, [self.toy()], *self.flags())
+        front.tls = self.authority.context()
+        front.wait_until_healthy()
+        before = self.serial(front.port)
+        other, _ = self.authority.issue("other")
+        for new in (b"nonsense", pathlib.Path(other).read_bytes()):  # the second is not of the key
+            told = self.processes.log("front").count("the TLS files stay as they were")
+            replacement = self.root / "replacement"
+            replacement.write_bytes(new)
+            os.replace(replacement, self.certificate)
+            end = time.monotonic() + 2  # it looks every half second
+            while time.monotonic() < end:
+                self.assertEqual(self.serial(front.port), before)
+                time.sleep(0.1)
+            self.assertGreater(self.processes.log("front").count("the TLS files stay as they were"), told)
+        replace((self.certificate, self.key), self.authority.issue("renewed"))
+        self.assertTrue(eventually(lambda: self.serial(front.port) != before))
+
     def test_wrong_files_are_refused(self):
         _, other_key = self.authority.issue("other")
         for certificate, key, named in ((self.certificate, other_key, other_key), (self.key, self.key, self.key),
@@ -371,6 +405,13 @@ class WorkersOfTheirFront(Security):
         front = Front(self.processes, FRONT, [address], f"--worker-tls-ca={authority.file}")
         self.assertFalse(eventually(front.healthy, 3))
         self.processes.end("front")
+        another = Authority(self.root, "another")
+        stranger = another.issue("front")
+        for trusted, shown in ((authority, stranger), (another, client)):
+            front = Front(self.processes, FRONT, [address], f"--worker-tls-ca={trusted.file}",
+                          f"--worker-tls-cert={shown[0]}", f"--worker-tls-key={shown[1]}")  # fmt: skip
+            self.assertFalse(eventually(front.healthy, 3))
+            self.processes.end("front")
         front = Front(self.processes, FRONT, [address], f"--worker-tls-ca={authority.file}",
                       f"--worker-tls-cert={client[0]}", f"--worker-tls-key={client[1]}").wait_until_healthy()  # fmt: skip
         self.assertEqual(self.complete(front, prompt=[1, 2, 3])[0], 200)

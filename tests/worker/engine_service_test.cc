@@ -1,5 +1,4 @@
 #include <gmock/gmock.h>
-#include <grpcpp/impl/codegen/client_unary_call.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -32,25 +31,6 @@ v1::GetStatusReply get_status(v1::Engine::Stub& stub) {
   EXPECT_TRUE(stub.GetStatus(&context, {}, &reply).ok());
   return reply;
 }
-
-// The serving status (grpc.health.v1.HealthCheckResponse.status, field 1) of the server as a whole.
-int health(const std::shared_ptr<grpc::Channel>& channel) {
-  const grpc::internal::RpcMethod method("/grpc.health.v1.Health/Check",
-                                         grpc::internal::RpcMethod::NORMAL_RPC, channel);
-  grpc::ClientContext context;
-  grpc::ByteBuffer reply;
-  const grpc::Status status = grpc::internal::BlockingUnaryCall(channel.get(), method, &context,
-                                                                grpc::ByteBuffer(nullptr, 0), &reply);
-  EXPECT_TRUE(status.ok()) << status.error_message();
-  std::vector<grpc::Slice> slices;
-  EXPECT_TRUE(reply.Dump(&slices).ok());
-  std::string bytes;
-  for (const grpc::Slice& slice : slices)
-    bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
-  return bytes.size() == 2 && bytes[0] == 8 ? bytes[1] : 0;
-}
-constexpr int kServing = 1;
-constexpr int kNotServing = 2;
 
 TEST(GetModel, UnavailableUntilTheFilesAreOpen) {
   RunningService running({}, false);
@@ -110,6 +90,16 @@ TEST(GetStatus, IsAnsweredInEveryState) {
   EXPECT_EQ(status.prefix_lookups(), 5u);
   EXPECT_EQ(status.prefix_hits(), 4u);
   EXPECT_EQ(status.reused_tokens(), 300u);
+  EXPECT_EQ(status.queued(), 6);
+  EXPECT_EQ(status.queued_tokens(), 7);
+  EXPECT_EQ(status.pass_ms(), 1250);
+  EXPECT_EQ(status.last_pass_ms(), 10);
+  EXPECT_EQ(status.last_pass_rows(), 11);
+  EXPECT_EQ(status.decode_rows(), 12u);
+  EXPECT_EQ(status.prefill_rows(), 13u);
+  EXPECT_EQ(status.link_bytes(), 14u);
+  EXPECT_EQ(status.device_bytes(), 15u);
+  EXPECT_EQ(status.link_idle_share(), 0.375);
   EXPECT_THAT(status.plan_json(), HasSubstr("\"fake\""));
 
   client.half_close();

@@ -43,11 +43,21 @@ EngineStatus FakeEngine::status() const {
   EngineStatus status;
   status.sessions = static_cast<int>(sessions_.size());
   status.passes = static_cast<uint64_t>(steps_);
-  status.kv_bytes = 1024 * sessions_.size();
+  status.kv_bytes = 512 + 512 * sessions_.size();
   status.prefix_bytes = 2048;
   status.prefix_lookups = 5;
   status.prefix_hits = 4;
   status.reused_tokens = 300;
+  status.queued = 6;
+  status.queued_tokens = 7;
+  status.pass_ms = 1250;
+  status.last_pass_ms = 10;
+  status.last_pass_rows = 11;
+  status.decode_rows = 12;
+  status.prefill_rows = 13;
+  status.link_bytes = 14;
+  status.device_bytes = 15;
+  status.link_idle_share = 0.375;
   return status;
 }
 

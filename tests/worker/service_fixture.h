@@ -1,6 +1,8 @@
 #pragma once
 
 #include <grpcpp/grpcpp.h>
+#include <grpcpp/impl/codegen/client_unary_call.h>
+#include <gtest/gtest.h>
 
 #include <chrono>
 #include <cstdlib>
@@ -146,5 +148,24 @@ class Client {
   std::unique_ptr<grpc::ClientReaderWriter<v1::SessionRequest, v1::SessionReply>> stream_;
   bool finished_ = false;
 };
+
+// The serving status (grpc.health.v1.HealthCheckResponse.status, field 1) of the server as a whole.
+inline int health(const std::shared_ptr<grpc::Channel>& channel) {
+  const grpc::internal::RpcMethod method("/grpc.health.v1.Health/Check",
+                                         grpc::internal::RpcMethod::NORMAL_RPC, channel);
+  grpc::ClientContext context;
+  grpc::ByteBuffer reply;
+  const grpc::Status status = grpc::internal::BlockingUnaryCall(channel.get(), method, &context,
+                                                                grpc::ByteBuffer(nullptr, 0), &reply);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  std::vector<grpc::Slice> slices;
+  EXPECT_TRUE(reply.Dump(&slices).ok());
+  std::string bytes;
+  for (const grpc::Slice& slice : slices)
+    bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  return bytes.size() == 2 && bytes[0] == 8 ? bytes[1] : 0;
+}
+inline constexpr int kServing = 1;
+inline constexpr int kNotServing = 2;
 
 }  // namespace ete::worker

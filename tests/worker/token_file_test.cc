@@ -54,6 +54,14 @@ TEST_F(TokenFileTest, FindsWhoHasATokenAndNobodyElse) {
   for (const char* wrong : {"", "token", "token-a ", "token-aa", "a"}) EXPECT_EQ(file.find(wrong), nullptr);
 }
 
+TEST_F(TokenFileTest, ComparesAllOfADigest) {
+  for (const size_t digit : {0, 31, 63}) {
+    std::string near = token_digest_hex("token-a");
+    near[digit] = near[digit] == '0' ? '1' : '0';
+    EXPECT_EQ(TokenFile(write("a " + near + "\n")).find("token-a"), nullptr) << digit;
+  }
+}
+
 TEST_F(TokenFileTest, RefusesWhatItCannotTake) {
   EXPECT_THAT(refusal("a"), HasSubstr("tokens:1: after the name"));
   EXPECT_THAT(refusal("a token-a"), testing::Not(HasSubstr("token-a")));

@@ -119,6 +119,7 @@ TEST_F(WorkerProcess, SecondSignalEndsAtOnce) {
   ASSERT_TRUE(client.read(reply));
   worker.send(SIGTERM);
   ASSERT_TRUE(reaches(v1::GetStatusReply::DRAINING));
+  EXPECT_EQ(health(grpc::CreateChannel("unix:" + socket(), grpc::InsecureChannelCredentials())), kNotServing);
   worker.send(SIGINT);
   EXPECT_EQ(worker.wait(), 128 + SIGINT);
 }
