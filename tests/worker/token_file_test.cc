@@ -17,7 +17,7 @@ using std::chrono::seconds;
 using testing::HasSubstr;
 
 class TokenFileTest : public testing::Test {
- protected:
+ public:
   TokenFileTest() {
     std::string name = std::filesystem::temp_directory_path() / "ete-tokens-XXXXXX";
     EXPECT_NE(mkdtemp(name.data()), nullptr);
@@ -25,8 +25,9 @@ class TokenFileTest : public testing::Test {
   }
   ~TokenFileTest() override { std::filesystem::remove_all(directory_); }
 
+ protected:
   std::string write(const std::string& text, mode_t mode = 0600) {
-    const std::string path = directory_ / "tokens";
+    std::string path = directory_ / "tokens";
     std::ofstream(path) << text;
     chmod(path.c_str(), mode);
     return path;

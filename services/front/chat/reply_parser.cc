@@ -19,7 +19,7 @@ constexpr size_t kTellingBytes = 5;
 constexpr size_t kMostBeginning = 128;
 constexpr std::string_view kNextTag = "</function>";
 // So many bytes behind an end tag in a string, the call has another; or no string is one.
-constexpr size_t kMostBehindEnd = size_t{16} << 10;
+constexpr size_t kMostBehindEnd = size_t{4} << 10;
 // What is looked at in one go, so that the time is linear in the text.
 constexpr size_t kMostLookedAt = 4096;
 
@@ -272,18 +272,21 @@ bool ReplyParser::step_function(Parts& parts, bool last) {
 
 size_t ReplyParser::find_call_end(bool last) {
   for (; searched_ < held_.size(); ++searched_) {
-    const std::string_view rest = std::string_view(held_).substr(searched_);
     if (first_end_ != std::string::npos && searched_ - first_end_ >= kMostBehindEnd) return first_end_;
-    if (in_string_ && rest[0] == '\\') {
-      if (rest.size() == 1 && !last) return std::string::npos;
+    const char c = held_[searched_];
+    if (c == '\\' && in_string_) {
+      if (searched_ + 1 == held_.size() && !last) return std::string::npos;
       ++searched_;
-    } else if (rest[0] == '"') {
+    } else if (c == '"') {
       in_string_ = !in_string_;
-    } else if (rest.starts_with(kToolCallEnd)) {
-      if (!in_string_) return searched_;
-      first_end_ = std::min(first_end_, searched_);
-    } else if (!last && kToolCallEnd.starts_with(rest)) {
-      return std::string::npos;
+    } else if (c == '<') {
+      const std::string_view tag = std::string_view(held_).substr(searched_, kToolCallEnd.size());
+      if (tag == kToolCallEnd) {
+        if (!in_string_) return searched_;
+        first_end_ = std::min(first_end_, searched_);
+      } else if (!last && kToolCallEnd.starts_with(tag)) {
+        return std::string::npos;
+      }
     }
   }
   return std::string::npos;
