@@ -113,7 +113,7 @@ Part JsonParts::names_apart(const std::vector<std::u32string>& names, size_t beg
   return builder_.either(ways);
 }
 
-Part JsonParts::other_string(std::vector<std::string> names) {
+Part JsonParts::other_string(const std::vector<std::string>& names) {
   std::vector<std::u32string> sorted;
   for (const std::string& name : names) {
     const std::u32string text = code_points(name);
@@ -158,7 +158,7 @@ Part JsonParts::same_length(std::string_view least, std::string_view most) {
 }
 
 // The numbers from least to most, of digits without leading zeros; at least one.
-Part JsonParts::magnitude(std::string least, std::string most) {
+Part JsonParts::magnitude(std::string least, const std::string& most) {
   std::vector<Part> ways;
   while (least.size() < most.size()) {
     ways.push_back(same_length(least, std::string(least.size(), '9')));
@@ -241,7 +241,7 @@ Part JsonParts::date() {
     }
     return builder_.either(ways);
   };
-  const auto months = [&](std::vector<const char*> names, Part days) {
+  const auto months = [&](const std::vector<const char*>& names, Part days) {
     std::vector<Part> ways;
     for (const char* name : names) ways.push_back(text(name));
     return builder_.sequence({builder_.either(ways), days});

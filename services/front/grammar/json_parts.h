@@ -24,7 +24,7 @@ class JsonParts {
   // Of least to most characters; most absent: any number.
   Part string(uint32_t least, std::optional<uint32_t> most);
   // A string that stands for none of these, written without escapes.
-  Part other_string(std::vector<std::string> names);
+  Part other_string(const std::vector<std::string>& names);
   Part integer() { return call(integer_, &JsonParts::make_integer); }
   // Within bounds, inclusive; either may be absent.
   Part integer(std::optional<int64_t> least, std::optional<int64_t> most);
@@ -61,7 +61,7 @@ class JsonParts {
   Part member(Part key, Part value);
   Part whole_number();
   Part fraction_and_exponent();
-  Part magnitude(std::string least, std::string most);
+  Part magnitude(std::string least, const std::string& most);
   Part same_length(std::string_view least, std::string_view most);
   Part date();
   Part time();
