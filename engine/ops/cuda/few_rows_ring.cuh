@@ -72,7 +72,7 @@ struct FewRowsRing {
       if constexpr (Load::kHasMinimum) copy_whole<kScaleBytes>(to + kQBytes + kScaleBytes, x.sum, cell * 4);
     }
   }
-  __device__ void multiply(int slot, float (&acc)[kTiles][4]) const {
+  __device__ void multiply(int slot, Sums<Load> (&acc)[kTiles]) const {
     const std::byte* weights = ring + slot * kSlotBytes + panel * kStageBytes;
     const std::byte* rows = ring + slot * kSlotBytes + kPanels * kStageBytes;
     constexpr int kAhead = 2;
@@ -90,7 +90,7 @@ struct FewRowsRing {
         Fragment w;
         Load::load(weights + chunk * Load::kChunkBytes, group, lane, &w);
 #pragma unroll
-        for (int i = 0; i < kTiles; ++i) accumulate_group<Load>(w, at[u][i], acc[i]);
+        for (int i = 0; i < kTiles; ++i) acc[i].add(w, at[u][i], group);
       }
     }
   }
@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(FewRowsRing<F, kPanels, kTiles, kDepth>::kThre
     ring.fill_x(slot, split + slot * kDecodeSplits);
     commit_copies();
   }
-  float acc[kTiles][4] = {};
+  Sums<Load> acc[kTiles];
   int slot = 0;
   for (int stage = split; ring.exists(stage); stage += kDecodeSplits) {
     wait_for_copies<kDepth - 1>();
@@ -161,7 +161,7 @@ __global__ void __launch_bounds__(FewRowsRing<F, kPanels, kTiles, kDepth>::kThre
   ring.synchronize();
   auto* sums = reinterpret_cast<float*>(ring.ring) + panel * Ring::kSums * 32;
 #pragma unroll
-  for (int i = 0; i < Ring::kSums; ++i) sums[i * 32 + ring.lane] = acc[i / 4][i % 4];
+  for (int i = 0; i < Ring::kSums; ++i) sums[i * 32 + ring.lane] = acc[i / 4].total[i % 4];
   __syncthreads();
   if (products.beside) wait_for_previous_kernel();
 #pragma unroll

@@ -30,8 +30,8 @@ __device__ inline uint32_t high_nibbles(uint32_t word) {
 
 // FragmentLoad<F>: kChunkBytes of 128 columns after a panel's kHeaderBytes, and load(), which takes one group
 // of a chunk in shared memory. In parts: a lane's kWords words of a group lie at offset_of(group) + 4 * lane,
-// 128 bytes apart, its scales (then minima) at scales_of(group) + 2 * g, 16 bytes apart. At the end the sum
-// of an output is multiplied with row_scale().
+// 128 bytes apart, its scales (then minima) at scales_of(group) + 2 * g, 16 bytes apart; kScaleGroups groups
+// share them. At the end the sum of an output is multiplied with row_scale().
 template <WeightFormat F>
 struct FragmentLoad {
   static constexpr bool kSupported = false;
@@ -43,6 +43,7 @@ struct FragmentLoadBytes {
   static constexpr bool kSupported = true;
   static constexpr bool kRowScale = kScaleBytes == 0;
   static constexpr bool kHasMinimum = false;
+  static constexpr int kScaleGroups = 1;
   static constexpr int kGroupBytes = 512 + kScaleBytes;
   static constexpr int kChunkBytes = kChunkGroups * kGroupBytes;
   static constexpr int kWords = 4;  // that a lane holds of a group, 128 bytes apart
@@ -80,6 +81,7 @@ struct FragmentLoadNibbles {
   static constexpr bool kSupported = true;
   static constexpr bool kRowScale = false;
   static constexpr bool kHasMinimum = kMin;
+  static constexpr int kScaleGroups = Packed::kGroups;
   static constexpr int kHeaderBytes = 0;
   static constexpr int kChunkBytes = kChunkGroups / Packed::kGroups * Packed::kBlockBytes;
   static constexpr int kWords = 2;

@@ -104,7 +104,7 @@ struct Multiplier {
   const ReaderOfX<Load>& x;
   const WeightRing<F, kPanels>& ring;
   GroupOfX at[kHalves][kAhead][kTiles];
-  float acc[kPanels][kTiles][4] = {};
+  Sums<Load> acc[kPanels][kTiles];
 
   __device__ Multiplier(const ReaderOfX<Load>& reader, const WeightRing<F, kPanels>& weights)
       : x(reader), ring(weights) {}
@@ -137,10 +137,10 @@ struct Multiplier {
 #pragma unroll
         for (int p = 0; p < kPanels; ++p) {
           Fragment w;
-          Load::load(ring.chunk(slot, p, (begin + u) / kChunkGroups), (begin + u) % kChunkGroups, ring.lane,
-                     &w);
+          const int group = (begin + u) % kChunkGroups;
+          Load::load(ring.chunk(slot, p, (begin + u) / kChunkGroups), group, ring.lane, &w);
 #pragma unroll
-          for (int i = 0; i < kTiles; ++i) accumulate_group<Load>(w, at[half][u][i], acc[p][i]);
+          for (int i = 0; i < kTiles; ++i) acc[p][i].add(w, at[half][u][i], group);
         }
       }
     }
@@ -186,7 +186,7 @@ __global__ void __launch_bounds__(kSplits * 32, kBlocksAtOnce<kTiles>)
   float* partial = reinterpret_cast<float*>(rings[split]);
 #pragma unroll
   for (int i = 0; i < kSums; ++i)
-    partial[i * 32 + lane] = multiplier.acc[i / (kTiles * 4)][i / 4 % kTiles][i % 4];
+    partial[i * 32 + lane] = multiplier.acc[i / (kTiles * 4)][i / 4 % kTiles].total[i % 4];
   __syncthreads();
   if (products.beside) wait_for_previous_kernel();
 #pragma unroll

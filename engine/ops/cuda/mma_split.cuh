@@ -5,7 +5,8 @@
 
 // The order of reduction of decode products on tensor cores, whatever kernel computes them: the warps of a
 // block take stages of a panel's columns in turn, each adding up its groups in ascending order; then the
-// warps' sums are added in ascending order.
+// warps' sums are added in ascending order. Groups that share a scale of the weights are added up first, then
+// scaled.
 
 namespace ete::cuda {
 
@@ -13,6 +14,31 @@ constexpr int kDecodeSplits = 4;  // warps of a block
 // Chunks of a stage: 2 KB.
 template <WeightFormat F>
 constexpr int kDecodeChunks = PackedLoad<F>::kGroup == 32 ? 2 : 1;
+
+// A warp's sums of a panel and a tile, as accumulate_group() has them.
+template <typename Load>
+struct Sums {
+  float total[4] = {};
+  float block[4];  // of groups that share a scale, before it; only where they are more than one
+
+  // group: of a chunk.
+  __device__ void add(const Fragment& w, const GroupOfX& x, int group) {
+    if constexpr (Load::kScaleGroups == 1) {
+      accumulate_group<Load>(w, x, total);
+    } else {
+      static_assert(!Load::kHasMinimum && !Load::kRowScale);
+      int32_t d[4];
+      multiply_group(w.a, x.q, d);
+      const float scale[2] = {x.scale.x, x.scale.y};
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float before = group % Load::kScaleGroups == 0 ? 0 : block[i];
+        block[i] = fmaf(__int_as_float(d[i]) - kMagic, scale[i % 2], before);
+        if ((group + 1) % Load::kScaleGroups == 0) total[i] = fmaf(block[i], w.scale[i / 2], total[i]);
+      }
+    }
+  }
+};
 
 // partial: shared, [kDecodeSplits][pitch]: [kTiles * 4][32] of each warp. By kThreads threads.
 template <typename Load, int kTiles, int kThreads = kDecodeSplits * 32>

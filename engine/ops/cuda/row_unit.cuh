@@ -56,8 +56,12 @@ struct UnitOfX {
 // A unit's products before they are added up: of rows g + 8 i and groups 2t + j.
 template <typename Load>
 struct UnitProducts {
+  static constexpr bool kByBlocks = Load::kScaleGroups > 1;
+  static constexpr bool kScaledApart = Load::kRowScale || kByBlocks;
+  static_assert(!kByBlocks || (Load::kScaleGroups % 2 == 0 && kUnitGroups % Load::kScaleGroups == 0));
   float dot[2][2];
-  float scale[2][2];
+  float scale[2][2];    // of w times that of x; where several groups share the former, of x alone
+  float of_w[2];        // of rows g + 8 i, where several groups share it
   float minimum[2][2];  // times sum: of formats that have one
   float sum[2];
 
@@ -83,26 +87,40 @@ struct UnitProducts {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         dot[i][j] = __int_as_float(d[i * 2 + j]) - kMagic;
-        scale[i][j] = Load::kRowScale ? x.scale[j] : __half2float(scales[i][j]) * x.scale[j];
+        scale[i][j] = kScaledApart ? x.scale[j] : __half2float(scales[i][j]) * x.scale[j];
         if constexpr (Load::kHasMinimum) minimum[i][j] = __half2float(minima[i][j]);
       }
       if constexpr (Load::kHasMinimum) sum[j] = x.sum[j];
+    }
+    if constexpr (kByBlocks) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) of_w[i] = __half2float(scales[i][0]);
     }
   }
   // acc += them, in ascending order of groups; acc [2] is that of rows g and g + 8, the same in the four
   // lanes of g.
   __device__ void add_to(float (&acc)[2]) const {
+    float block[2] = {};
 #pragma unroll
     for (int t = 0; t < 4; ++t) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        float next = acc[i];
+        auto& of_groups = kByBlocks ? block[i] : acc[i];
+        float next = of_groups;
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
           next = fmaf(dot[i][j], scale[i][j], next);
           if constexpr (Load::kHasMinimum) next = fmaf(minimum[i][j], sum[j], next);
         }
-        acc[i] = __shfl_sync(kWholeWarp, next, t, 4);
+        const bool ends = kByBlocks && (2 * t + 2) % Load::kScaleGroups == 0;
+        if (ends) next = fmaf(next, of_w[i], acc[i]);
+        next = __shfl_sync(kWholeWarp, next, t, 4);
+        if (ends) {
+          acc[i] = next;
+          block[i] = 0;
+        } else {
+          of_groups = next;
+        }
       }
     }
   }
