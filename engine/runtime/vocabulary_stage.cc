@@ -1,7 +1,6 @@
 #include "engine/runtime/vocabulary_stage.h"
 
 #include <algorithm>
-#include <cstring>
 #include <exception>
 #include <utility>
 
@@ -146,12 +145,12 @@ void VocabularyStage::logits_by_host(LogitsBatch batch, const float* normed) {
   parts_.device.copy_async(compute, host_rows_.data(), normed,
                            static_cast<size_t>(rows * hidden_) * sizeof(float));
   multiply(parts_.ops.host_products(), batch.kind, host_rows_.as<const float>(), rows);
-  parts_.device.host_async(compute, [this, keep = std::move(batch.keep)] {
-    for (size_t i = 0; i < keep.size(); ++i) {
-      const float* row = logits_ + i * static_cast<size_t>(vocab_);
-      if (keep[i] != nullptr) std::memcpy(keep[i], row, row_bytes());
-    }
-  });
+  std::vector<RowsCopy> copies;
+  for (int64_t i = 0; i < std::ssize(batch.keep); ++i) {
+    float* keep = batch.keep[static_cast<size_t>(i)];
+    if (keep != nullptr) copies.push_back({.x = logits_ + i * vocab_, .y = keep, .n = vocab_});
+  }
+  host.copy_rows(compute, 1, std::move(copies));
   host.reduce_logits(compute, logits_, vocab_, vocab_, std::move(batch.wanted), std::move(batch.results));
 }
 

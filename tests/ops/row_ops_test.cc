@@ -397,6 +397,31 @@ TEST_P(RowOpsTest, CopyRowsAddsWhatItIsAskedToAndLeavesTheRest) {
   }
 }
 
+// Longer than one task takes.
+TEST_P(RowOpsTest, CopyRowsTakesLongRowsWhole) {
+  constexpr size_t kRows = 3;
+  constexpr size_t kWidth = 50000;
+  Runner run = runner();
+  const std::vector<float> x = random_floats(kRows * kWidth, 24);
+  const std::vector<float> bias = random_floats(kWidth, 25);
+  const Buffer x_there = run.upload(x);
+  const Buffer bias_there = run.upload(bias);
+  for (const bool has_bias : {false, true}) {
+    const Buffer y_there = run.upload(std::vector<float>(x.size()));
+    run.ops().copy_rows(run.stream(), kRows,
+                        {{.x = x_there.as<float>(),
+                          .x_stride = kWidth,
+                          .y = y_there.as<float>(),
+                          .y_stride = kWidth,
+                          .n = kWidth,
+                          .bias = has_bias ? bias_there.as<float>() : nullptr}});
+    const std::vector<float> y = run.download(y_there);
+    for (size_t i = 0; i < y.size(); ++i) {
+      ASSERT_EQ(y[i], has_bias ? x[i] + bias[i % kWidth] : x[i]) << i;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Devices, RowOpsTest, testing::ValuesIn(kOpsParams), name_of_param);
 
 TEST(KernelFamily, NamesGoThereAndBack) {
