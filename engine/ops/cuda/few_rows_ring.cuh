@@ -27,9 +27,12 @@ struct FewRowsRing {
   static constexpr int kRingBytes = kDepth * kSlotBytes;
   static constexpr int kBlockBytes = kDecodeSplits * kRingBytes;
   static constexpr int kSums = kTiles * 4;  // of a lane
+  // Where warps share a deep ring, a slot stays unfilled while the next one is multiplied: they wait for each
+  // other once a stage then, not twice.
+  static constexpr int kUnderWay = kPanels > 1 && kDepth > 2 ? kDepth - 1 : kDepth;
   static_assert(kRingBytes >= kPanels * kSums * 32 * 4, "the warps' sums replace their ring");
   // Of a multiprocessor, which bounds registers: as measured on an H200.
-  static constexpr int kBlocksAtOnce = kPanels == 2  ? (kDepth <= 2 ? 2 : 1)
+  static constexpr int kBlocksAtOnce = kPanels == 2  ? (kDepth <= 2 ? 3 : 1)
                                        : kTiles == 1 ? (kDepth <= 4 ? 4 : 3)
                                                      : (kDepth <= 3 ? 3 : 2);
 
@@ -49,6 +52,11 @@ struct FewRowsRing {
     } else {
       cuda::synchronize(1 + split, kPanels * 32);
     }
+  }
+  __device__ void fill(int slot, int stage) const {
+    fill_weights(slot, stage);
+    fill_x(slot, stage);
+    commit_copies();
   }
   __device__ void fill_weights(int slot, int stage) const {
     if (!exists(stage)) return;
@@ -134,27 +142,32 @@ __global__ void __launch_bounds__(FewRowsRing<F, kPanels, kTiles, kDepth>::kThre
                   .split = split,
                   .panel = panel,
                   .lane = static_cast<int>(threadIdx.x) % 32};
+  constexpr int kUnderWay = Ring::kUnderWay;
 #pragma unroll
-  for (int slot = 0; slot < kDepth; ++slot) {
+  for (int slot = 0; slot < kUnderWay; ++slot) {
     ring.fill_weights(slot, split + slot * kDecodeSplits);
     commit_copies();
   }
   if (!products.beside) wait_for_previous_kernel();
 #pragma unroll
-  for (int slot = 0; slot < kDepth; ++slot) {
+  for (int slot = 0; slot < kUnderWay; ++slot) {
     ring.fill_x(slot, split + slot * kDecodeSplits);
     commit_copies();
   }
   Sums<Load> acc[kTiles];
   int slot = 0;
   for (int stage = split; ring.exists(stage); stage += kDecodeSplits) {
-    wait_for_copies<kDepth - 1>();
+    const int next = stage + kUnderWay * kDecodeSplits;
+    wait_for_copies<kUnderWay - 1>();
     ring.synchronize();
-    ring.multiply(slot, acc);
-    ring.synchronize();
-    ring.fill_weights(slot, stage + kDepth * kDecodeSplits);
-    ring.fill_x(slot, stage + kDepth * kDecodeSplits);
-    commit_copies();
+    if constexpr (kUnderWay < kDepth) {
+      ring.fill(slot == 0 ? kDepth - 1 : slot - 1, next);
+      ring.multiply(slot, acc);
+    } else {
+      ring.multiply(slot, acc);
+      ring.synchronize();
+      ring.fill(slot, next);
+    }
     slot = slot + 1 == kDepth ? 0 : slot + 1;
   }
   wait_for_copies<0>();
