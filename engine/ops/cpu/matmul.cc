@@ -18,6 +18,7 @@ namespace {
 constexpr int64_t kChunkRows = 516;  // rows of x that share one expanded tile: a multiple of kTileRows
 constexpr int64_t kGroupPanels = 8;  // panels expanded together: 8 x 256 x 16 f32 is 128 KiB, of the L2 cache
 constexpr int64_t kTasksPerThread = 8;  // for balance
+constexpr int64_t kMostPanels = 32;  // of a decode task: others wait no longer for a thread that is held up
 
 int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
@@ -184,7 +185,7 @@ void store_sums(const MatmulOutput& output, int64_t panel, int64_t row, int64_t 
 // how many, sums [m, 16]).
 template <class Multiply>
 void for_each_panel(const Call& call, int64_t rows_at_once, const Multiply& multiply) {
-  const std::vector<PanelRun> runs = cut(call, INT64_MAX, call.m);
+  const std::vector<PanelRun> runs = cut(call, kMostPanels, call.m);
   call.context.pool.parallel_for(static_cast<int64_t>(runs.size()), [&](int64_t task, int) {
     const PanelRun& run = runs[static_cast<size_t>(task)];
     const PackedMatrix& w = run.output->w;

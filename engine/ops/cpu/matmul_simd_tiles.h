@@ -53,7 +53,7 @@ class TiledPanel {
     const int half = static_cast<int>(step % kSteps);
     if (half == 0) {
       const uint8_t* block = block_of(group);
-      prefetch<kGroupBytes, kAheadBytes>(block + group % kGroups * kGroupBytes);
+      prefetch<kGroupBytes, kAheadBytes, _MM_HINT_T1>(block + group % kGroups * kGroupBytes);
       bytes_ = signed_bytes<Format>(block, static_cast<int>(group % kGroups), unpacked_[set]);
     }
     Tiles::template dot<set, kHalves>(bytes_ + 256 * half, input_.q + 512 * group + 256 * half, dots_[set]);
@@ -88,7 +88,7 @@ class TiledPanel {
  private:
   static constexpr int kGroups = Format::kCols / 32;
   static constexpr int kGroupBytes = Format::kBlockBytes / kGroups;
-  static constexpr int kAheadBytes = 4096;
+  static constexpr int kAheadBytes = 16384;  // into L2: L1 has no room for more requests under way
 
   const uint8_t* block_of(int64_t group) const {
     return panel_ + Format::kHeaderBytes + group / kGroups * Format::kBlockBytes;
