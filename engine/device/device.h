@@ -118,6 +118,14 @@ class Device {
   // dst and src in any space; host memory must be pinned for the copy to overlap. Both stay alive until
   // done.
   virtual void copy_async(Stream& stream, void* dst, const void* src, size_t bytes) = 0;
+  // `rows` runs of `bytes`, `pitch` bytes from one to the next on both sides.
+  virtual void copy_rows_async(Stream& stream, void* dst, const void* src, size_t pitch, size_t bytes,
+                               size_t rows) {
+    for (size_t row = 0; row < rows; ++row) {
+      copy_async(stream, static_cast<std::byte*>(dst) + row * pitch,
+                 static_cast<const std::byte*>(src) + row * pitch, bytes);
+    }
+  }
   // Sets every byte of device memory at dst.
   virtual void fill_async(Stream& stream, void* dst, std::byte value, size_t bytes) = 0;
   // Runs `work` on a host thread when the stream reaches it. On the CPU device this is how ops are launched.

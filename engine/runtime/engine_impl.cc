@@ -109,6 +109,7 @@ void EngineImpl::make_kv_access(const EngineTuning& tuning) {
   }
   streams_.kv_in = device_->create_stream("ete kv in");
   TiledKvSizes sizes = *placement_.tiled_kv;
+  sizes.poison = tuning.poison_released_slots;
   sizes.half_pages = tuning.kv_half_pages.value_or(sizes.half_pages);
   kv_access_ = std::make_unique<TiledKv>(*device_, *ops_, sizes, *arena_,
                                          TiledKv::Streams{*streams_.kv_in, *streams_.write_back});

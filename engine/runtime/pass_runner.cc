@@ -53,6 +53,7 @@ PassRunner::PassRunner(const PassParts& parts, const Placement& placement, Devic
   rows_.recurrence = &parts.recurrence;
   rows_.host_rows = parts.host_rows;
   for (auto& event : boundary_) event = parts.device.create_event();
+  for (auto& event : fetched_) event = parts.device.create_event();
 }
 
 void PassRunner::run(std::vector<PassSession>& sessions, PassHooks& hooks) {
@@ -277,7 +278,21 @@ void PassRunner::forward_layer(int64_t layer, bool marks) {
   point_at_layer(layer);
   if (marks) parts_.timeline->begin(parts_.device, compute, Timeline::Lane::compute, layer);
   parts_.model.forward_layer(layer, lease, rows_, compute);
+  if (layer + 1 == layers_ && rows_.prefill_segments.empty()) let_fetches_pass();
   if (marks) parts_.timeline->end(parts_.device, compute, Timeline::Lane::compute, layer);
+}
+
+// A link serves one copy after the other. What the last layer fetches for decode rows is little, and the pass
+// ends that much later if it comes behind the next pass's first layer, which has until then.
+void PassRunner::let_fetches_pass() {
+  const PassStreams& streams = parts_.streams;
+  size_t next = 0;
+  for (Stream* fetches : {streams.kv_in.get(), streams.state_in.get()}) {
+    if (fetches == nullptr) continue;
+    Event& fetched = *fetched_[next++];
+    fetched.record(*fetches);
+    fetched.wait(*streams.copy_in);
+  }
 }
 
 // As many as can be submitted as one. A recording is of use to passes of the same shape only, and takes

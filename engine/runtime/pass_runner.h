@@ -125,6 +125,7 @@ class PassRunner {
   void embed();
   bool forward_layers(std::vector<PassSession>& sessions, PassHooks& hooks);
   void forward_layer(int64_t layer, bool marks);
+  void let_fetches_pass();
   int64_t layers_at_once();
   void submit_layers(int64_t begin, int64_t end);
   void drop_cancelled(std::vector<PassSession>& sessions, PassHooks& hooks);
@@ -146,6 +147,7 @@ class PassRunner {
   std::vector<Span> spans_;  // decode rows first
   PassPace pace_;
   std::unique_ptr<Event> boundary_[2];
+  std::unique_ptr<Event> fetched_[2];                        // what the last layer fetches, by kind
   int64_t recorded_layers_;                                  // Placement::recorded_layers
   std::vector<std::unique_ptr<RecordedLaunches>> recorded_;  // of each stretch of so many layers, or null
   std::vector<Shape> last_shape_;                            // of the last pass

@@ -49,9 +49,12 @@ void VocabularyStage::embed(std::vector<int32_t> ids, float* x) {
   Stream& compute = *parts_.streams.compute;
   const PackedMatrix& table = parts_.vocabulary.embedding;
   if (!on_host()) return parts_.model.embed(parts_.ops, table, std::move(ids), x, compute);
-  const size_t bytes = ids.size() * static_cast<size_t>(hidden_) * sizeof(float);
+  const auto rows = std::ssize(ids);
   parts_.model.embed(parts_.ops.host_ops(), table, std::move(ids), host_rows_.as<float>(), compute);
-  parts_.device.copy_async(compute, x, host_rows_.data(), bytes);
+  // By a kernel: a copy would queue behind the layers that are on their way.
+  parts_.ops.copy_rows(
+      compute, rows,
+      {{.x = host_rows_.as<const float>(), .x_stride = hidden_, .y = x, .y_stride = hidden_, .n = hidden_}});
 }
 
 void VocabularyStage::multiply(Ops& ops, RowKind kind, const float* normed, int64_t rows) {

@@ -32,6 +32,8 @@ TiledKv::TiledKv(Device& device, Ops& ops, const TiledKvSizes& sizes, DeviceAren
                  const Streams& streams)
     : device_(device),
       ops_(ops),
+      layout_(sizes.layout),
+      poison_(sizes.poison),
       page_bytes_(sizes.layout.page_bytes()),
       half_pages_(sizes.half_pages),
       streams_(streams),
@@ -93,11 +95,10 @@ void TiledKv::attend(Stream& compute, const LayerAttention& layer) {
   rows_home_->wait(compute);  // what follows may overwrite the rows
 }
 
-// The new rows' keys and values, converted on their way, straight into the pages at home, once nothing is
-// fetched from them any more.
+// The new rows' keys and values, converted on their way, straight into the pages at home, where nothing is
+// fetched that they overwrite.
 void TiledKv::send_home(const LayerAttention& layer) {
   rows_ready_->wait(streams_.write_back);
-  for (Half& half : halves_) half.copied->wait(streams_.write_back);
   KvAppendArgs append = layer.append;
   append.segments = *layer.decode;
   append.segments.insert(append.segments.end(), layer.prefill->begin(), layer.prefill->end());
@@ -132,13 +133,23 @@ void TiledKv::run_batch(Stream& compute, const LayerAttention& layer, const std:
   half.computed->record(compute);
 }
 
-// Pages that hold positions of earlier passes; the others are written by this one.
+// Positions of earlier passes; the others are written by this one.
 void TiledKv::fetch(const Half& half, const Part& part) {
+  const size_t heads = 2 * static_cast<size_t>(layout_.kv_heads);  // of keys, then of values
+  const size_t head_bytes = page_bytes_ / heads;
   for (int64_t i = 0; i < part.pages; ++i) {
     const int64_t page = part.first_page + i;
-    if (page * kKvTile >= part.rows.first().first_position) return;
-    device_.copy_async(streams_.copy, half.pages + static_cast<size_t>(part.place + i) * page_bytes_,
-                       part.rows.first().pages[static_cast<size_t>(page)], page_bytes_);
+    const int64_t filled = part.rows.first().first_position - page * kKvTile;
+    std::byte* to = half.pages + static_cast<size_t>(part.place + i) * page_bytes_;
+    if (poison_) device_.fill_async(streams_.copy, to, std::byte{0xff}, page_bytes_);
+    const std::byte* from = part.rows.first().pages[static_cast<size_t>(page)];
+    if (filled <= 0) continue;
+    if (filled >= kKvTile) {
+      device_.copy_async(streams_.copy, to, from, page_bytes_);
+    } else {
+      device_.copy_rows_async(streams_.copy, to, from, head_bytes,
+                              static_cast<size_t>(filled) * head_bytes / size_t{kKvTile}, heads);
+    }
   }
 }
 

@@ -14,6 +14,9 @@ struct TiledKvSizes {
   int64_t heads = 0;
   int64_t rows = 0;        // of a pass, at most
   int64_t half_pages = 0;  // of the window; the results do not depend on it
+  // Overwrites a page of the window with 0xff (NaN in every float format) before part of it is brought, so
+  // that reading the rest shows.
+  bool poison = false;
 };
 
 // Pages in pinned host memory, brought to the device in batches through two halves of a window while the
@@ -65,6 +68,8 @@ class TiledKv final : public KvAccess {
 
   Device& device_;
   Ops& ops_;
+  KvLayout layout_;
+  bool poison_;
   size_t page_bytes_;
   int64_t half_pages_;
   Streams streams_;

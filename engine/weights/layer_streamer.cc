@@ -228,10 +228,10 @@ void LayerStreamer::prefetch(int64_t layer) {
   if (slot >= 0) fill(slot, layer);
 }
 
+// Layers of the pass at hand; of the next one as soon as the last of this one is submitted.
 void LayerStreamer::fetch_ahead() {
-  const auto count = static_cast<int64_t>(streamed_.size());
-  const int64_t ahead = std::min(count, static_cast<int64_t>(slots_.size()));
-  for (int64_t i = 0; i < ahead; ++i) prefetch(streamed_[static_cast<size_t>((cursor_ + i) % count)]);
+  const int64_t end = std::min(std::ssize(streamed_), cursor_ + std::ssize(slots_));
+  for (int64_t i = cursor_; i < end; ++i) prefetch(streamed_[static_cast<size_t>(i)]);
 }
 
 LayerLease LayerStreamer::acquire(int64_t layer, Stream& compute) {

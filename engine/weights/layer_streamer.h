@@ -64,7 +64,8 @@ struct StreamerOptions {
   Timeline* timeline = nullptr;  // where copies are marked; outlives the streamer
 };
 
-// Brings layers to the device: resident ones once, the others through slots, ahead of the pass. Layers are
+// Brings layers to the device: resident ones once, the others through slots, ahead of the pass and, once its
+// last layer is released, ahead of the next one. Layers are
 // used in the order 0, 1, ..., L - 1, 0, ...; a free slot takes the layer that is needed soonest and is not
 // there yet. A slot's life: being written -> copied -> leased -> computed -> free; both directions of the
 // dependency between the copy stream and the compute stream are events. Engine thread.

@@ -75,8 +75,6 @@ TEST_P(WaitMutants, BreakBits) {
   EXPECT_FALSE(mutant && first_different(*mutant, reference) == -1);
 }
 
-// A wait of the write-back stream for the KV copies guards no bits: what it writes into a page at home are
-// positions that the copy of that page brings for nobody. ThreadSanitizer is what sees it missing.
 const NamedKind kKinds[] = {
     {"copied", {"ete copy in", "ete compute"}},        {"computed", {"ete compute", "ete copy in"}},
     {"kv_copied", {"ete kv in", "ete compute"}},       {"kv_computed", {"ete compute", "ete kv in"}},

@@ -259,6 +259,12 @@ class CudaDevice final : public Device {
     CUDA_CHECK(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, as_cuda_stream(stream).get()));
   }
 
+  void copy_rows_async(Stream& stream, void* dst, const void* src, size_t pitch, size_t bytes,
+                       size_t rows) override {
+    CUDA_CHECK(cudaMemcpy2DAsync(dst, pitch, src, pitch, bytes, rows, cudaMemcpyDefault,
+                                 as_cuda_stream(stream).get()));
+  }
+
   void fill_async(Stream& stream, void* dst, std::byte value, size_t bytes) override {
     CUDA_CHECK(cudaMemsetAsync(dst, std::to_integer<int>(value), bytes, cuda_stream_of(stream)));
   }
