@@ -185,7 +185,8 @@ void HttpConnection::parse() {
     return refuse(501, "a Transfer-Encoding other than chunked is not supported");
   }
   if (!parser_->is_done() && in_.size() >= kMostReadAhead) {
-    return refuse(400, "no HTTP request: a line exceeds " + std::to_string(kMostReadAhead) + " bytes");
+    return refuse(400, "no HTTP request: a line, or what follows a body in chunks, exceeds " +
+                           std::to_string(kMostReadAhead) + " bytes");
   }
   if (!take_body_bytes(parser_->get().body().size())) {
     return refuse(503, "too many requests with large bodies are under way; try again later");
@@ -292,12 +293,18 @@ void HttpConnection::reply(HttpReply reply) {
   }
   http::response<http::string_body> message(http::int_to_status(reply.status), 11);
   message.keep_alive(keep_alive_);
+  // Clients of HTTP/1.0 take its end for the answer's unless they are told.
+  if (keep_alive_ && !chunked_) message.set(http::field::connection, "keep-alive");
   message.set(http::field::date, date_now());
   message.set(http::field::content_type, reply.content_type);
   set_headers(message, exchange_->headers_);
   set_headers(message, reply.headers);
   message.body() = std::move(reply.body);
   message.prepare_payload();
+  if (reply.status == 204) {  // says nothing of a content (RFC 9110, 8.6)
+    message.erase(http::field::content_length);
+    message.erase(http::field::content_type);
+  }
   if (head_only_) message.body().clear();
   std::ostringstream head;
   head << message.base();

@@ -357,6 +357,27 @@ TEST_F(HttpConnectionTest, AnOldClientsStreamEndsWithItsConnection) {
   client.read();
 }
 
+// Which has to be told that its connection stays open.
+TEST_F(HttpConnectionTest, AnOldClientMayKeepItsConnection) {
+  start();
+  HttpClient client(port());
+  for (int i = 0; i < 2; ++i) {
+    HttpAnswer answer = client.ask("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+    EXPECT_EQ(answer.body, "GET / ");
+    EXPECT_EQ(answer.headers["connection"], "keep-alive");
+  }
+}
+
+TEST_F(HttpConnectionTest, AReplyWithoutContentSaysNothingOfIt) {
+  start();
+  HttpClient client(port());
+  client.send("GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
+  wait_for_exchange()->reply({.status = 204});
+  const HttpAnswer answer = client.read();
+  EXPECT_EQ(answer.status, 204);
+  EXPECT_FALSE(answer.headers.contains("content-length") || answer.headers.contains("content-type"));
+}
+
 TEST_F(HttpConnectionTest, AFailureBeforeTheStreamHasAStatus) {
   start();
   HttpClient client(port());
