@@ -118,7 +118,7 @@ class Certificates(Security):
         replacement.write_bytes(content)
         os.replace(replacement, path)
 
-    def stays(self, port, before, seconds=2.5):
+    def stays(self, port, before, seconds=1.5):
         """Servers look at their files at most every half second, when somebody connects."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -235,6 +235,7 @@ class CertificatesOfWorkers(Security):
         def restart_worker(pair, its):
             self.processes.end("worker")
             self.assertTrue(eventually(lambda: not front.healthy()))
+            time.sleep(1.5)  # it looks at its files while it is not connected
             self.worker(*flags(pair, its), address=address)
 
         kept = pathlib.Path(shown[0]).read_bytes()
