@@ -95,7 +95,7 @@ class Certificates(Security):
 
     def serial(self, port):
         context = self.authority.context()
-        with socket.create_connection(("127.0.0.1", port)) as plain:
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as plain:
             context.set_alpn_protocols(["h2"])
             with context.wrap_socket(plain, server_hostname="localhost") as connection:
                 return connection.getpeercert()["serialNumber"]
