@@ -10,6 +10,7 @@
 #include "engine/base/error.h"
 #include "services/common/address.h"
 #include "services/common/tls.h"
+#include "services/common/tls_credentials.h"
 #include "services/common/token_file.h"
 
 namespace ete::cli {
@@ -66,8 +67,11 @@ std::shared_ptr<grpc::Channel> connect(const ServerAccess& server) {
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   // Channels that are made anew share no memory of refused connections.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  const service::TlsFiles& tls = server.security.tls;
   const auto credentials = server.control ? grpc::experimental::LocalCredentials(UDS)
-                                          : service::channel_credentials(server.security.tls);
+                           : tls.authority.empty()
+                               ? grpc::InsecureChannelCredentials()
+                               : service::channel_credentials(service::read_tls_files(tls));
   std::vector<std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface>> interceptors;
   if (!server.security.token_file.empty()) {
     interceptors.push_back(

@@ -10,6 +10,8 @@
 #include <stdexcept>
 #include <thread>
 
+#include "services/common/tls_credentials.h"
+
 namespace ete::service {
 namespace {
 
@@ -53,12 +55,11 @@ void set_limits(grpc::ServerBuilder& builder, const ListenOptions& options) {
 }  // namespace
 
 ListeningServer::ListeningServer(const ListenOptions& options, const std::vector<grpc::Service*>& services)
-    : address_(options.address) {
+    : address_(options.address), credentials_(server_credentials(options.tls)) {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   set_limits(builder, options);
-  const auto credentials = server_credentials(options.tls);
   const bool inherited = address_.inherited_fd >= 0;
   int port = 0;
   int control_port = 0;
@@ -66,9 +67,9 @@ ListeningServer::ListeningServer(const ListenOptions& options, const std::vector
     using Source = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
     acceptor_ = std::make_unique<ConnectionAcceptor>(
         address_.inherited_fd,
-        builder.experimental().AddExternalConnectionAcceptor(Source::FROM_FD, credentials));
+        builder.experimental().AddExternalConnectionAcceptor(Source::FROM_FD, credentials_));
   } else {
-    builder.AddListeningPort(address_.grpc_target(), credentials, &port);
+    builder.AddListeningPort(address_.grpc_target(), credentials_, &port);
   }
   if (options.control) {
     builder.AddListeningPort(options.control->grpc_target(), grpc::experimental::LocalServerCredentials(UDS),

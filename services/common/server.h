@@ -1,5 +1,6 @@
 #pragma once
 
+#include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
 
 #include <chrono>
@@ -46,6 +47,7 @@ class ListeningServer {
 
  private:
   Address address_;
+  const std::shared_ptr<grpc::ServerCredentials> credentials_;  // outlive the server
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<ConnectionAcceptor> acceptor_;  // of an inherited socket; ends before the server
 };

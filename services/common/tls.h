@@ -1,20 +1,25 @@
 #pragma once
 
-#include <grpcpp/security/credentials.h>
-#include <grpcpp/security/server_credentials.h>
-
+#include <array>
+#include <chrono>
 #include <memory>
+#include <mutex>
 #include <string>
 
 namespace ete::service {
 
-// PEM files of one end of a connection; empty: none. They are read again when they change, and hold for
-// connections made from then on. Certificate and key should change in one step (renaming a directory's
-// link), or new connections fail between the two.
+// PEM files of one end of a connection; empty: none.
 struct TlsFiles {
   std::string certificate;  // its own, then those between it and the authority
   std::string key;
   std::string authority;  // who signs the other end's; of a server: it then asks clients for one
+};
+
+// What they hold, checked: the key is the certificate's.
+struct TlsContents {
+  std::string certificate;
+  std::string key;
+  std::string authority;
 };
 
 // How a client shows itself to a server, and knows it.
@@ -24,11 +29,29 @@ struct ClientSecurity {
 };
 
 // Throws std::runtime_error naming the file: missing, not PEM, or a key that is not the certificate's.
-void check_tls_files(const TlsFiles& files);
+TlsContents read_tls_files(const TlsFiles& files);
 
-// Without a certificate: credentials of a server without TLS.
-std::shared_ptr<grpc::ServerCredentials> server_credentials(const TlsFiles& files);
-// Without an authority: those of a client without TLS.
-std::shared_ptr<grpc::ChannelCredentials> channel_credentials(const TlsFiles& files);
+// The contents of TLS files, which are read anew when one has changed. Files that cannot be used then, as
+// when only one of certificate and key was replaced so far, are reported once, and the contents stay.
+// Thread-safe.
+class TlsReader {
+ public:
+  // user: whose files they are, in the log. std::runtime_error as read_tls_files.
+  TlsReader(TlsFiles files, std::string user);
+
+  // For connections made from now on. Never null, and the same object until they change.
+  std::shared_ptr<const TlsContents> contents();
+
+ private:
+  using Stamps = std::array<std::string, 3>;  // of the files: changed when they differ
+  Stamps stamps() const;
+
+  const TlsFiles files_;
+  const std::string user_;
+  std::mutex mutex_;  // guards what follows
+  Stamps seen_;
+  std::chrono::steady_clock::time_point looked_;
+  std::shared_ptr<const TlsContents> contents_;
+};
 
 }  // namespace ete::service

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "services/common/tls_credentials.h"
 #include "services/front/model_assembler.h"
 #include "services/front/status.h"
 #include "services/front/worker_session.h"
@@ -31,7 +32,7 @@ constexpr milliseconds kWhileServing{1000};
 constexpr milliseconds kStatusTimeout{2'000};
 constexpr milliseconds kModelTimeout{60'000};
 
-std::shared_ptr<grpc::Channel> make_channel(const WorkerLink& link) {
+std::shared_ptr<grpc::Channel> make_channel(const WorkerLink& link, const service::TlsContents* tls) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kLeastBackoffMs);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kMostBackoffMs);
@@ -47,8 +48,9 @@ std::shared_ptr<grpc::Channel> make_channel(const WorkerLink& link) {
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetMaxReceiveMessageSize(kMostReplyBytes);
   if (!link.tls_name.empty()) arguments.SetString(GRPC_SSL_TARGET_NAME_OVERRIDE_ARG, link.tls_name);
-  return grpc::CreateCustomChannel(link.label.address.grpc_target(), service::channel_credentials(link.tls),
-                                   arguments);
+  return grpc::CreateCustomChannel(
+      link.label.address.grpc_target(),
+      tls == nullptr ? grpc::InsecureChannelCredentials() : service::channel_credentials(*tls), arguments);
 }
 
 }  // namespace
@@ -74,11 +76,11 @@ class EngineClient::Call {
 };
 
 EngineClient::EngineClient(const WorkerLink& link, std::function<void()> on_change)
-    : label_(link.label),
-      where_(label_.address.to_string()),
+    : link_(link),
+      where_(link.label.address.to_string()),
       on_change_(std::move(on_change)),
-      token_(link.token),
-      channel_(make_channel(link)),
+      shown_(link.tls == nullptr ? nullptr : link.tls->contents()),
+      channel_(make_channel(link, shown_.get())),
       stub_(v1::Engine::NewStub(channel_)),
       why_away_("not connected yet"),
       thread_([this] { run(); }) {}
@@ -116,7 +118,7 @@ EngineClient::State EngineClient::state() const {
   const std::lock_guard lock(mutex_);
   State state{.serving = serving_, .away = std::nullopt, .expected_since = expected_since_, .name = name_};
   if (serving_ == nullptr) {
-    state.away = FrontError(away_code_, "the worker at " + label_.name + ": " + why_away_);
+    state.away = FrontError(away_code_, "the worker at " + link_.label.name + ": " + why_away_);
   }
   return state;
 }
@@ -152,7 +154,7 @@ bool EngineClient::take_look_now() {
 }
 
 void EngineClient::authorize(grpc::ClientContext& context) const {
-  if (token_ != nullptr) context.AddMetadata("authorization", "Bearer " + token_->token());
+  if (link_.token != nullptr) context.AddMetadata("authorization", "Bearer " + link_.token->token());
 }
 
 std::shared_ptr<EngineSession> EngineClient::open_session(std::chrono::system_clock::time_point deadline,
@@ -176,10 +178,25 @@ std::shared_ptr<EngineSession> EngineClient::open_session(std::chrono::system_cl
     authorize(context);
     if (!traceparent.empty()) context.AddMetadata("traceparent", traceparent);
   };
-  auto session = WorkerSession::start({stub_, label_, on_done}, prepare, std::move(events));
+  auto session = WorkerSession::start({stub(), link_.label, on_done}, prepare, std::move(events));
   const std::lock_guard lock(mutex_);
   if (const auto entry = sessions_.find(number); entry != sessions_.end()) entry->second = session;
   return session;
+}
+
+std::shared_ptr<v1::Engine::Stub> EngineClient::stub() const {
+  const std::lock_guard lock(mutex_);
+  return stub_;
+}
+
+void EngineClient::renew_channel() {
+  if (link_.tls == nullptr) return;
+  auto contents = link_.tls->contents();
+  if (contents == shown_) return;
+  shown_ = std::move(contents);
+  channel_ = make_channel(link_, shown_.get());
+  const std::lock_guard lock(mutex_);
+  stub_ = v1::Engine::NewStub(channel_);
 }
 
 void EngineClient::run() {
@@ -191,6 +208,7 @@ void EngineClient::run() {
       set_away("not connected");
       forget_status();
       next_look = now;
+      renew_channel();
     } else if (take_look_now() || now >= next_look) {
       next_look = now + inspect();
     }
@@ -240,7 +258,7 @@ std::chrono::milliseconds EngineClient::inspect() {
 std::optional<v1::GetStatusReply> EngineClient::fetch_status() {
   Call call(*this, kStatusTimeout);
   v1::GetStatusReply reply;
-  const grpc::Status status = stub_->GetStatus(call.context(), {}, &reply);
+  const grpc::Status status = stub()->GetStatus(call.context(), {}, &reply);
   {
     const std::lock_guard lock(mutex_);
     status_.reset();
@@ -256,7 +274,7 @@ std::optional<v1::GetStatusReply> EngineClient::fetch_status() {
 
 std::shared_ptr<const ServedModel> EngineClient::fetch_model() {
   Call call(*this, kModelTimeout);
-  const auto stream = stub_->GetModel(call.context(), {});
+  const auto stream = stub()->GetModel(call.context(), {});
   ModelAssembler assembler;
   v1::GetModelReply part;
   try {
@@ -275,7 +293,7 @@ std::shared_ptr<const ServedModel> EngineClient::fetch_model() {
     throw;
   }
   const grpc::Status status = stream->Finish();
-  if (!status.ok()) throw from_status(status, label_);
+  if (!status.ok()) throw from_status(status, link_.label);
   try {
     return assembler.finish();
   } catch (const FrontError&) {

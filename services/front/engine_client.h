@@ -28,7 +28,7 @@ namespace ete::front {
 struct WorkerLink {
   WorkerLabel label;
   std::string tls_name = {};                             // whose certificate it shows; empty: the address's
-  service::TlsFiles tls = {};                            // without an authority: no TLS
+  std::shared_ptr<service::TlsReader> tls = nullptr;     // null: no TLS
   std::shared_ptr<service::SecretFile> token = nullptr;  // null: none is shown
 };
 
@@ -65,11 +65,11 @@ class EngineClient {
   void suspect();
 
   // For calls that are passed on as they are, whether or not the worker serves; they end before this does.
-  v1::Engine::Stub& stub() const { return *stub_; }
+  std::shared_ptr<v1::Engine::Stub> stub() const;
   // Shows the worker the front's token.
   void authorize(grpc::ClientContext& context) const;
   const std::string& where() const { return where_; }  // not for clients
-  const WorkerLabel& label() const { return label_; }
+  const WorkerLabel& label() const { return link_.label; }
 
   // The session's end also tells when the worker cannot be reached.
   std::shared_ptr<EngineSession> open_session(std::chrono::system_clock::time_point deadline,
@@ -78,6 +78,8 @@ class EngineClient {
 
  private:
   void run();
+  // With the TLS files as they are now, if they have changed. Connections keep those that they began with.
+  void renew_channel();
   // One look at a connected worker; how long until the next one is due.
   std::chrono::milliseconds inspect();
   std::shared_ptr<const ServedModel> fetch_model();
@@ -94,18 +96,19 @@ class EngineClient {
   // A call of the client's thread that the destructor can cancel.
   class Call;
 
-  const WorkerLabel label_;
+  const WorkerLink link_;
   const std::string where_;
   const std::function<void()> on_change_;
-  const std::shared_ptr<service::SecretFile> token_;
-  const std::shared_ptr<grpc::Channel> channel_;
-  const std::shared_ptr<v1::Engine::Stub> stub_;
-  std::shared_ptr<const ServedModel> latest_;  // the client's thread's own: what was fetched last
+  // The client's thread's own.
+  std::shared_ptr<const service::TlsContents> shown_;  // of the TLS files, null: no TLS
+  std::shared_ptr<grpc::Channel> channel_;
+  std::shared_ptr<const ServedModel> latest_;  // likewise: what was fetched last
   std::string refused_worker_;                 // likewise: the worker_id whose model cannot be served,
   std::optional<FrontError> refusal_;          // and why
 
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable sessions_ended_;
+  std::shared_ptr<v1::Engine::Stub> stub_;
   std::shared_ptr<const ServedModel> serving_;  // null: away
   std::string why_away_;
   FrontErrorCode away_code_ = FrontErrorCode::unavailable;

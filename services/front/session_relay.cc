@@ -27,7 +27,7 @@ class SnapshotRelay final : public grpc::ServerWriteReactor<v1::SessionPart>,
       : client_(std::move(client)), request_(request) {
     worker_.set_deadline(context.deadline());
     client_->authorize(worker_);
-    client_->stub().async()->Snapshot(&worker_, &request_, this);
+    client_->stub()->async()->Snapshot(&worker_, &request_, this);
     AddHold();
     StartRead(&part_);
     StartCall();
@@ -69,7 +69,7 @@ class RestoreRelay final : public grpc::ServerReadReactor<v1::SessionPart>,
       : workers_(workers), client_(std::move(client)), reply_(reply) {
     worker_.set_deadline(context.deadline());
     client_->authorize(worker_);
-    client_->stub().async()->Restore(&worker_, &reply, this);
+    client_->stub()->async()->Restore(&worker_, &reply, this);
     AddHold();
     StartCall();
     StartRead(&part_);

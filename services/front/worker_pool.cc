@@ -65,6 +65,9 @@ FrontError away_error(const std::vector<EngineClient::State>& states, const std:
 
 WorkerPool::WorkerPool(const Options& options, std::function<void(bool serving)> on_serving)
     : options_(options),
+      tls_(options.security.tls.authority.empty()
+               ? nullptr
+               : std::make_shared<service::TlsReader>(options.security.tls, "workers")),
       token_(options.security.token_file.empty()
                  ? nullptr
                  : std::make_shared<service::SecretFile>(options.security.token_file)),
@@ -99,7 +102,7 @@ WorkerPool::~WorkerPool() {
 }
 
 std::shared_ptr<EngineClient> WorkerPool::make_client(const WorkerLabel& label, const std::string& tls_name) {
-  const WorkerLink link{.label = label, .tls_name = tls_name, .tls = options_.security.tls, .token = token_};
+  const WorkerLink link{.label = label, .tls_name = tls_name, .tls = tls_, .token = token_};
   return std::make_shared<EngineClient>(link, [this] { changed(); });
 }
 

@@ -81,6 +81,7 @@ class WorkerPool {
   void retire_unnamed(const std::vector<std::shared_ptr<EngineClient>>& kept);
 
   const Options options_;
+  const std::shared_ptr<service::TlsReader> tls_;     // null: no TLS
   const std::shared_ptr<service::SecretFile> token_;  // null: none
   const std::function<void(bool)> on_serving_;
   PrefixRoutes routes_;

@@ -3,10 +3,13 @@
 Arguments: the paths of ete-front, toy_worker, fake_worker and ete.
 """
 
+import concurrent.futures
+import json
 import re
 import signal
 import subprocess
 import sys
+import time
 import unittest
 
 from http_servers import TEMPLATE, free_port
@@ -56,10 +59,14 @@ class Observability(unittest.TestCase):
         self.addCleanup(self.processes.close)
         (self.processes.root / "template").write_text(TEMPLATE)
 
-    def toy_front(self):
+    def toy(self, step_ms=1):
         path = self.processes.root / "worker"
-        self.processes.start("toy", [TOY_WORKER, str(path), "toy", "4096", "1", str(self.processes.root / "template")])
-        return Front(self.processes, FRONT, [f"unix:{path}"]).wait_until_healthy()
+        self.processes.start("toy", [TOY_WORKER, str(path), "toy", "4096", str(step_ms),
+                                     str(self.processes.root / "template")])  # fmt: skip
+        return f"unix:{path}"
+
+    def toy_front(self, step_ms=1, grace=1):
+        return Front(self.processes, FRONT, [self.toy(step_ms)], grace=grace).wait_until_healthy()
 
     def metrics(self, front):
         status, text, headers = front.ask("GET", "/metrics")
@@ -98,6 +105,25 @@ class Observability(unittest.TestCase):
         self.assertLess(first + next_ones, after["ete_request_seconds_sum"])
         self.assertGreater(after["ete_front_host_bytes"], 1 << 20)
 
+    def test_the_time_to_the_first_token_begins_with_the_request(self):
+        """Also when its worker is lost before that, and another session gives it."""
+        front = self.toy_front(step_ms=5000)
+        before = time.monotonic()
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            reply = pool.submit(front.post, "/v1/completions", prompt="hello", max_tokens=1)
+            self.assertTrue(eventually(lambda: self.metrics(front)["ete_requests_running"] == 1))
+            time.sleep(1)
+            self.processes.end("toy", signal.SIGKILL)
+            self.toy()
+            self.assertEqual(reply.result()[0], 200)
+        took = time.monotonic() - before
+        metrics = self.metrics(front)
+        first = metrics["ete_time_to_first_token_seconds_sum"]
+        self.assertEqual(metrics["ete_time_to_first_token_seconds_count"], 1)
+        self.assertTrue(1 < first <= metrics["ete_request_seconds_sum"] < took, (first, took))
+        logged = float(front.events("request ended", outcome="ok")[0]["first_token_ms"])
+        self.assertAlmostEqual(logged / 1000, first, places=2)
+
     def test_running_requests(self):
         front = self.toy_front()
         connection, events = front.stream("/v1/completions", prompt="hello", max_tokens=4000)
@@ -128,6 +154,21 @@ class Observability(unittest.TestCase):
         self.assertEqual(front.post("/v1/completions", prompt=[1, 2, 3], max_tokens=4)[0], 200)
         self.assertTrue(eventually(lambda: self.metrics(front)[f"ete_worker_passes_total{label}"] > 0))
 
+    def test_sessions_of_a_worker(self):
+        address = f"127.0.0.1:{free_port()}"
+        self.processes.start("worker", [FAKE_WORKER, "--model=held", f"--listen={address}"])
+        front = Front(self.processes, FRONT, [address]).wait_until_healthy()
+        name = f'ete_worker_sessions{{worker="{address}"}}'
+        self.assertTrue(eventually(lambda: self.metrics(front).get(name) == 0))
+        connections = [front.connection() for _ in range(2)]
+        for count, connection in enumerate(connections, 1):
+            connection.request("POST", "/v1/completions", json.dumps({"prompt": [1, 2, 3], "stream": True}))
+            self.assertTrue(eventually(lambda: self.metrics(front)[name] == count))
+            self.assertEqual(self.metrics(front)[f'ete_worker_session_bytes{{worker="{address}"}}'], 512 + 512 * count)
+        for connection in connections:
+            connection.close()
+        self.assertTrue(eventually(lambda: self.metrics(front)[name] == 0))
+
     def health(self, address):
         """ete health: what it printed, and its complaint after the address."""
         done = subprocess.run([ETE, "health", "--address", address], capture_output=True, text=True, timeout=60)
@@ -140,12 +181,12 @@ class Observability(unittest.TestCase):
         self.assertEqual(self.health(address), "NOT_SERVING\n")
 
     def test_health_says_no_while_a_front_drains(self):
-        front = self.toy_front()
+        front = self.toy_front(step_ms=20, grace=60)  # the request outlives what is looked at
         self.assertEqual(self.health(front.listen), "SERVING\n")
         connection, events = front.stream("/v1/completions", prompt="hello", max_tokens=4000)
         next(events)
         self.processes.running["front"].send_signal(signal.SIGTERM)
-        self.assertTrue(eventually(lambda: "stopping" in self.processes.log("front"), 1))
+        self.assertTrue(eventually(lambda: "stopping" in self.processes.log("front")))
         self.assertEqual(self.health(front.listen), "NOT_SERVING\n")
         connection.close()
 

@@ -60,8 +60,8 @@ class Processes:
 class Front:
     """ete-front with HTTP beside workers that the test starts."""
 
-    def __init__(self, processes, front, workers, *flags, sockets=(), name="front", log=None):
-        """sockets: two that listen, for gRPC and for HTTP, which it inherits; none: it makes its own."""
+    def __init__(self, processes, front, workers, *flags, sockets=(), name="front", log=None, grace=1):
+        """sockets: two that listen, for gRPC and for HTTP, which it inherits; none: it makes its own. grace: in seconds."""
         self.processes = processes
         self.name = name
         grpc_port, self.port = [one.getsockname()[1] for one in sockets] or (free_port(), free_port())
@@ -70,7 +70,7 @@ class Front:
         self.tls = None  # an ssl.SSLContext of the client
         self.headers = {}
         processes.start(name, [front, f"--workers={','.join(workers)}", f"--listen={at[0]}", f"--http={at[1]}",
-                               "--log-format=json", "--drain-grace=1", *flags], sockets, log)  # fmt: skip
+                               "--log-format=json", f"--drain-grace={grace}", *flags], sockets, log)  # fmt: skip
 
     def connection(self, timeout=60):
         if self.tls is None:

@@ -1,75 +1,23 @@
-"""Strangers, certificates, tokens and sockets, over real processes.
+"""Strangers, tokens and sockets, over real processes.
 
 Arguments: the paths of ete-front, toy_worker, fake_worker and ete.
 """
 
 import errno
-import http.client
 import json
 import os
 import pathlib
 import socket
-import ssl
 import stat
 import subprocess
 import sys
-import time
 import unittest
 
-from http_servers import TEMPLATE, free_port
-from processes import Authority, Front, Processes, eventually, replace
+from http_servers import free_port
+from processes import Authority, Front, eventually
+from security_case import ETE, FAKE_WORKER, FRONT, Security
 
-FRONT, TOY_WORKER, FAKE_WORKER, ETE = sys.argv[1:5]
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-
-
-class Security(unittest.TestCase):
-    def setUp(self):
-        self.processes = Processes()
-        self.addCleanup(self.processes.close)
-        self.root = self.processes.root
-        (self.root / "template").write_text(TEMPLATE)
-
-    def toy(self, step_ms=1):
-        self.processes.start("toy", [TOY_WORKER, str(self.root / "worker"), "toy", "4096", str(step_ms),
-                                     str(self.root / "template")])  # fmt: skip
-        return f"unix:{self.root}/worker"
-
-    def token(self, name, *flags):
-        """A new one, which the file holds from now on."""
-        made = subprocess.run([ETE, "token", "--file", str(self.root / "tokens"), "--name", name, *flags],
-                              capture_output=True, text=True, check=True)  # fmt: skip
-        return made.stdout.strip()
-
-    def secret(self, token, name="secret"):
-        path = self.root / name
-        path.touch(0o600)
-        path.write_text(token + "\n")
-        return str(path)
-
-    def with_tokens(self, *flags, step_ms=1):
-        front = Front(self.processes, FRONT, [self.toy(step_ms)], f"--token-file={self.root}/tokens", *flags)
-        return front.wait_until_healthy()
-
-    @staticmethod
-    def bearer(token):
-        return {"Authorization": f"Bearer {token}"}
-
-    def complete(self, front, headers=None, **fields):
-        body = {"prompt": "hello", "seed": 7, "max_tokens": 4, **fields}
-        status, text, _ = front.ask("POST", "/v1/completions", body, headers)
-        return status, json.loads(text)
-
-    def run_client(self, front, *flags):
-        """ete run, as a client of gRPC: (exit code, what it printed)."""
-        done = subprocess.run([ETE, "run", "--address", front.listen, "--max-tokens", "4", "--seed", "7", *flags, "hello"],
-                              capture_output=True, text=True, timeout=60)  # fmt: skip
-        return done.returncode, done.stdout + done.stderr
-
-    def health(self, front, *flags):
-        """ete health: (exit code, what it printed)."""
-        done = subprocess.run([ETE, "health", "--address", front.listen, *flags], capture_output=True, text=True, timeout=60)
-        return done.returncode, done.stdout
 
 
 class Tokens(Security):
@@ -241,140 +189,7 @@ class Tokens(Security):
         self.assertIn("in clear", self.processes.log("open"))
 
 
-class Certificates(Security):
-    def setUp(self):
-        super().setUp()
-        self.authority = Authority(self.root, "ours")
-        self.certificate, self.key = self.authority.issue("server")
-
-    def flags(self):
-        return [f"--tls-cert={self.certificate}", f"--tls-key={self.key}"]
-
-    def refused_by(self, front, context):
-        """Whether the handshake, or what follows it at once, fails."""
-        front.tls = context
-        try:
-            return self.complete(front)[0] != 200
-        except (OSError, http.client.HTTPException):
-            return True
-
-    def test_tls(self):
-        front = Front(self.processes, FRONT, [self.toy()], *self.flags())
-        front.tls = self.authority.context()
-        front.wait_until_healthy()
-        status, body = self.complete(front)
-        self.assertEqual(status, 200)
-        _, events = front.stream("/v1/completions", prompt="hello", seed=7, max_tokens=4)
-        text = "".join(event["choices"][0]["text"] for event in events)
-        self.assertEqual(text, body["choices"][0]["text"])
-        self.assertTrue(self.refused_by(front, None))
-        self.assertTrue(self.refused_by(front, Authority(self.root, "another").context()))
-        code, said = self.run_client(front, "--tls-ca", self.authority.file)
-        self.assertEqual((code, len(said)), (0, 5), said)
-        chat = [ETE, "chat", "--address", front.listen, "--max-tokens", "4", "--tls-ca", self.authority.file]
-        done = subprocess.run(chat, input="hello\n", capture_output=True, text=True, timeout=60)
-        self.assertEqual((done.returncode, len(done.stdout), done.stderr), (0, 5, ""))
-        self.assertEqual(self.run_client(front)[0], 1)
-        self.assertEqual(self.run_client(front, "--tls-ca", str(self.root / "another-ca.pem"))[0], 1)
-        self.assertEqual(self.health(front, "--tls-ca", self.authority.file), (0, "SERVING\n"))
-        self.assertEqual(self.health(front), (1, ""))
-
-    def test_on_inherited_sockets(self):
-        token = self.token("ada")
-        sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
-        for one in sockets:
-            self.addCleanup(one.close)
-        front = Front(self.processes, FRONT, [self.toy()], *self.flags(), f"--token-file={self.root}/tokens", sockets=sockets)
-        front.tls = self.authority.context()
-        front.wait_until_healthy()
-        self.assertEqual(self.complete(front)[0], 401)
-        self.assertEqual(self.complete(front, self.bearer(token))[0], 200)
-        trust, show = ["--tls-ca", self.authority.file], ["--token", self.secret(token)]
-        code, said = self.run_client(front, *trust)
-        self.assertEqual(code, 1)
-        self.assertIn("UNAUTHENTICATED", said)
-        self.assertEqual(self.run_client(front, *show)[0], 1)
-        code, said = self.run_client(front, *trust, *show)
-        self.assertEqual((code, len(said)), (0, 5), said)
-        for flags in (trust, trust + show):
-            self.assertEqual(self.health(front, *flags), (0, "SERVING\n"))
-        self.assertEqual(self.health(front, *show), (1, ""))
-        self.assertTrue(self.refused_by(front, None))
-
-    def test_mutual_tls(self):
-        another = Authority(self.root, "another")
-        ours, others = self.authority.issue("client"), another.issue("client")
-        front = Front(self.processes, FRONT, [self.toy()], *self.flags(), f"--tls-client-ca={self.authority.file}")
-        front.tls = self.authority.context(*ours)
-        front.wait_until_healthy()
-        self.assertEqual(self.complete(front)[0], 200)
-        self.assertTrue(self.refused_by(front, self.authority.context()))
-        self.assertTrue(self.refused_by(front, self.authority.context(*others)))
-        self.assertTrue(any(event["reason"].startswith("TLS: ") for event in front.events("refused")))
-        show = lambda pair: ["--tls-ca", self.authority.file, "--tls-cert", pair[0], "--tls-key", pair[1]]
-        self.assertEqual(self.run_client(front, *show(ours))[0], 0)
-        self.assertEqual(self.health(front, *show(ours)), (0, "SERVING\n"))
-        self.assertEqual(self.health(front, *show(others)), (1, ""))
-        self.assertEqual(self.run_client(front, "--tls-ca", self.authority.file)[0], 1)
-        self.assertEqual(self.run_client(front, *show(others))[0], 1)
-
-    def serial(self, port):
-        context = self.authority.context()
-        with socket.create_connection(("127.0.0.1", port)) as plain:
-            context.set_alpn_protocols(["h2"])
-            with context.wrap_socket(plain, server_hostname="localhost") as connection:
-                return connection.getpeercert()["serialNumber"]
-
-    def test_certificates_are_read_again(self):
-        front = Front(self.processes, FRONT, [self.toy()], *self.flags())
-        front.tls = self.authority.context()
-        front.wait_until_healthy()
-        grpc_port = int(front.listen.rsplit(":", 1)[1])
-        before = self.serial(front.port)
-        self.assertEqual(self.serial(grpc_port), before)
-        replace((self.certificate, self.key), self.authority.issue("renewed"))
-        for port in (front.port, grpc_port):
-            self.assertTrue(eventually(lambda: self.serial(port) != before, 20), port)
-        self.assertEqual(self.complete(front)[0], 200)
-
-    def test_files_that_cannot_be_used_change_nothing_for_http(self):
-        front = Front(self.processes, FRONT, [self.toy()], *self.flags())
-        front.tls = self.authority.context()
-        front.wait_until_healthy()
-        before = self.serial(front.port)
-        other, _ = self.authority.issue("other")
-        for new in (b"nonsense", pathlib.Path(other).read_bytes()):  # the second is not of the key
-            told = self.processes.log("front").count("the TLS files stay as they were")
-            replacement = self.root / "replacement"
-            replacement.write_bytes(new)
-            os.replace(replacement, self.certificate)
-            end = time.monotonic() + 2  # it looks every half second
-            while time.monotonic() < end:
-                self.assertEqual(self.serial(front.port), before)
-                time.sleep(0.1)
-            self.assertGreater(self.processes.log("front").count("the TLS files stay as they were"), told)
-        replace((self.certificate, self.key), self.authority.issue("renewed"))
-        self.assertTrue(eventually(lambda: self.serial(front.port) != before))
-
-    def test_wrong_files_are_refused(self):
-        _, other_key = self.authority.issue("other")
-        for certificate, key, named in ((self.certificate, other_key, other_key), (self.key, self.key, self.key),
-                                        ("/none", self.key, "/none")):  # fmt: skip
-            process = subprocess.run([FRONT, "--worker=unix:/none", f"--listen=unix:{self.root}/front",
-                                      f"--tls-cert={certificate}", f"--tls-key={key}"], capture_output=True, text=True,
-                                     timeout=30)  # fmt: skip
-            self.assertEqual(process.returncode, 1)
-            self.assertIn(named, process.stderr)
-
-
 class WorkersOfTheirFront(Security):
-    """fake_worker is ete-worker with an engine that answers at once; its model has no tokenizer."""
-
-    def worker(self, *flags):
-        address = f"127.0.0.1:{free_port()}"
-        self.processes.start("worker", [FAKE_WORKER, "--model=fake", f"--listen={address}", "--log-format=json", *flags])
-        return address
-
     def test_a_token(self):
         token = self.token("front")
         address = self.worker(f"--token-file={self.root}/tokens")
@@ -397,24 +212,6 @@ class WorkersOfTheirFront(Security):
             return front.ask("GET", "/health")[1]
         except OSError:
             return ""
-
-    def test_mutual_tls(self):
-        authority = Authority(self.root, "ours")
-        server, client = authority.issue("worker"), authority.issue("front")
-        address = self.worker(f"--tls-cert={server[0]}", f"--tls-key={server[1]}", f"--tls-client-ca={authority.file}")
-        front = Front(self.processes, FRONT, [address], f"--worker-tls-ca={authority.file}")
-        self.assertFalse(eventually(front.healthy, 3))
-        self.processes.end("front")
-        another = Authority(self.root, "another")
-        stranger = another.issue("front")
-        for trusted, shown in ((authority, stranger), (another, client)):
-            front = Front(self.processes, FRONT, [address], f"--worker-tls-ca={trusted.file}",
-                          f"--worker-tls-cert={shown[0]}", f"--worker-tls-key={shown[1]}")  # fmt: skip
-            self.assertFalse(eventually(front.healthy, 3))
-            self.processes.end("front")
-        front = Front(self.processes, FRONT, [address], f"--worker-tls-ca={authority.file}",
-                      f"--worker-tls-cert={client[0]}", f"--worker-tls-key={client[1]}").wait_until_healthy()  # fmt: skip
-        self.assertEqual(self.complete(front, prompt=[1, 2, 3])[0], 200)
 
 
 class Sockets(Security):

@@ -8,8 +8,8 @@
 
 // ete-worker with a FakeEngine. --model says how it behaves: "fail:MESSAGE", "usage:MESSAGE", "slow" (loads
 // until told to stop), "stuck" (loads for a minute, whatever it is told), "fatal" (the device fails soon),
-// "memory" (there is none to load it), "memory of a thread" (likewise, where nobody catches it), anything
-// else works.
+// "held" (sessions open, and get no answer), "memory" (there is none to load it), "memory of a thread"
+// (likewise, where nobody catches it), anything else works.
 namespace {
 
 using namespace ete;
@@ -33,6 +33,7 @@ std::unique_ptr<Engine> load(const EngineOptions& options, const LoadProgress& p
   if (options.model == "memory of a thread") std::thread([] { throw std::bad_alloc(); }).join();
   if (options.model == "stuck") std::this_thread::sleep_for(std::chrono::minutes(1));
   auto engine = std::make_unique<FakeEngine>();
+  if (options.model == "held") engine->hold(true);
   if (options.model == "fatal") engine->fail_for_good(Error(ErrorCode::internal, "cuda:0 does not answer"));
   return engine;
 }

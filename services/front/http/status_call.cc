@@ -128,11 +128,11 @@ void answer_status(const OpenAiHost& host, const std::shared_ptr<HttpExchange>& 
   call->unanswered = call->workers.size();
   if (call->workers.empty()) return answer(*call);
   for (const auto& one : call->workers) {
-    one->worker->stub().async()->GetStatus(&one->context, &one->request, &one->reply,
-                                           [call, asked = one.get()](grpc::Status status) {
-                                             asked->status = std::move(status);
-                                             if (--call->unanswered == 0) answer(*call);
-                                           });
+    one->worker->stub()->async()->GetStatus(&one->context, &one->request, &one->reply,
+                                            [call, asked = one.get()](grpc::Status status) {
+                                              asked->status = std::move(status);
+                                              if (--call->unanswered == 0) answer(*call);
+                                            });
   }
 }
 
