@@ -14,6 +14,7 @@ using Json = RequestJson;
 const char* failure_code(FrontErrorCode code) {
   switch (code) {
     case FrontErrorCode::invalid_argument:
+    case FrontErrorCode::context_exceeded:
     case FrontErrorCode::unsupported:
       return "invalid_prompt";
     case FrontErrorCode::resource_exhausted:
