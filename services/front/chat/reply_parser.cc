@@ -27,8 +27,6 @@ bool contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
 
-bool is_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
-
 // Behind what stands before a bare call, which is the first of the reply or not.
 std::string_view bare_call_at(std::string_view reply, bool first) {
   while (true) {
@@ -57,7 +55,7 @@ ToolCallStyle tool_call_style(std::string_view chat_template) {
 
 ThinkStyle think_style(std::string_view chat_template, std::string_view prompt) {
   if (!contains(chat_template, kThinkEnd[0])) return ThinkStyle::none;
-  while (!prompt.empty() && is_space(prompt.back())) prompt.remove_suffix(1);
+  prompt = prompt.substr(0, prompt.find_last_not_of(kSpace) + 1);
   return prompt.ends_with(kThink) ? ThinkStyle::open : ThinkStyle::tagged;
 }
 
@@ -295,7 +293,7 @@ size_t ReplyParser::find_call_end(bool last) {
 bool ReplyParser::step_call(Parts& parts, bool last) {
   if (tag_ == 0) return step_function(parts, last);
   if (form_ == CallForm::unknown) {
-    searched_ = std::min(held_.find_first_not_of(" \n\r\t", searched_), held_.size());
+    searched_ = std::min(held_.find_first_not_of(kSpace, searched_), held_.size());
     if (searched_ == held_.size() && !last) return false;
     form_ = std::string_view(held_).substr(searched_).starts_with('{') ? CallForm::json : CallForm::other;
   }

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "services/common/process.h"
+#include "services/front/chat/reply_tags.h"
 #include "services/front/http/openai_error.h"
 
 namespace ete::front {
@@ -157,7 +158,7 @@ class ResponsesReply final : public OpenAiReply {
     if (open_ != kind) {
       const std::string space = std::exchange(space_, "");
       if (kind == Kind::reasoning) text.insert(0, space);
-      if (kind == Kind::reasoning && text.find_first_not_of(" \t\r\n") == std::string::npos) {
+      if (kind == Kind::reasoning && without_space_before(text).empty()) {
         space_ = std::move(text);
         return "";
       }
