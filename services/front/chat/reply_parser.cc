@@ -140,9 +140,14 @@ size_t ReplyParser::take_until(std::span<const std::string_view> tags, Kind kind
   return size;
 }
 
+std::string_view ReplyParser::behind_space() {
+  searched_ = std::min(held_.find_first_not_of(kSpace, searched_), held_.size());
+  return std::string_view(held_).substr(searched_);
+}
+
 // Whether the reply begins with thoughts.
 bool ReplyParser::step_begin(bool last) {
-  const std::string_view text = without_space_before(held_);
+  const std::string_view text = behind_space();
   if (style_.think == ThinkStyle::tagged) {
     if (text.starts_with(kThink)) {
       held_.erase(0, held_.size() - text.size() + kThink.size());
@@ -159,7 +164,22 @@ bool ReplyParser::step_thoughts(Parts& parts, bool last) {
   const size_t tag = take_until(kThinkEnd, Kind::thoughts, parts, last);
   if (tag == 0) return false;
   held_.erase(0, tag);
+  searched_ = 0;
   state_ = State::after_thoughts;
+  return true;
+}
+
+// Whether the reply, or what is behind its thoughts, begins with bare calls.
+bool ReplyParser::step_bare_begin(bool last) {
+  std::string_view text = behind_space();
+  if (!is_list_ && text.starts_with('[')) {
+    is_list_ = true;
+    ++searched_;
+    text = behind_space();
+  }
+  if (!last && (is_list_ ? text.empty() : kPythonTag.starts_with(text))) return false;
+  const bool call = text.starts_with('{') || (!is_list_ && text.starts_with(kPythonTag));
+  state_ = call ? State::call : State::rest;
   return true;
 }
 
@@ -168,16 +188,7 @@ bool ReplyParser::step_content(Parts& parts, bool last) {
     state_ = State::rest;
     return true;
   }
-  if (style_.tools == ToolCallStyle::bare) {
-    const std::string_view text = without_space_before(held_);
-    if (!last && kPythonTag.starts_with(text)) return false;  // nothing but space among them
-    const bool list = text.starts_with('[');
-    const std::string_view first = list ? without_space_before(text.substr(1)) : text;
-    if (!last && list && first.empty()) return false;
-    const bool call = text.starts_with(kPythonTag) || first.starts_with('{');
-    state_ = call ? State::call : State::rest;
-    return true;
-  }
+  if (style_.tools == ToolCallStyle::bare) return step_bare_begin(last);
   const std::span tags(kCallTags.data(), style_.tools == ToolCallStyle::xml ? 2 : 1);
   if (take_until(tags, Kind::content, parts, last) == 0) return false;
   tag_ = held_.starts_with(kToolCall) ? kToolCall.size() : 0;
@@ -293,9 +304,9 @@ size_t ReplyParser::find_call_end(bool last) {
 bool ReplyParser::step_call(Parts& parts, bool last) {
   if (tag_ == 0) return step_function(parts, last);
   if (form_ == CallForm::unknown) {
-    searched_ = std::min(held_.find_first_not_of(kSpace, searched_), held_.size());
-    if (searched_ == held_.size() && !last) return false;
-    form_ = std::string_view(held_).substr(searched_).starts_with('{') ? CallForm::json : CallForm::other;
+    const std::string_view text = behind_space();
+    if (text.empty() && !last) return false;
+    form_ = text.starts_with('{') ? CallForm::json : CallForm::other;
   }
   const bool json = form_ == CallForm::json;
   const size_t end = json ? find_call_end(last) : held_.find(kToolCallEnd, searched_);

@@ -86,6 +86,7 @@ class ReplyParser {
   bool step_begin(bool last);
   bool step_thoughts(Parts& parts, bool last);
   bool step_content(Parts& parts, bool last);
+  bool step_bare_begin(bool last);
   bool step_call(Parts& parts, bool last);
   // One without <tool_call> before it.
   bool step_function(Parts& parts, bool last);
@@ -98,6 +99,8 @@ class ReplyParser {
   // The reply was cut: what is held of a call, or of the tag before one. It is gone then.
   void take_cut(Parts& parts);
   bool skip_space();
+  // What is held from searched_ on, without the space before it, which is then searched too.
+  std::string_view behind_space();
   // Hands out so many of the bytes that are held.
   void take(size_t bytes, Kind kind, Parts& parts);
   // Hands out what comes before the first of the tags, which stays; 0, else its size: none is there, and what
@@ -113,9 +116,10 @@ class ReplyParser {
   ToolTypes types_;
   State state_;
   std::string held_;
+  size_t searched_ = 0;   // bytes in which no more is to be found; of a call, those in which its end is not
+  bool is_list_ = false;  // of bare calls: those bytes hold the [ of one
   // Of the call that is held:
   size_t tag_ = 0;                        // bytes of <tool_call> before it
-  size_t searched_ = 0;                   // bytes in which its end is not
   CallForm form_ = CallForm::unknown;     // of what is behind that tag
   bool in_string_ = false;                // of its JSON, behind those
   size_t first_end_ = std::string::npos;  // the first end tag in a string, which may be the end after all
