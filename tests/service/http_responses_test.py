@@ -169,6 +169,13 @@ class Thoughts(unittest.TestCase):
         message = self.replies(shown, 'root ::= "<think>a b</think>\\n\\nc"')
         self.assertEqual((message["reasoning_content"], message["content"]), ("a b", "c"))
 
+    def test_thoughts_of_space_alone_are_none(self):
+        shown = "{{ messages[0].content }}{# </think> #}"
+        for thoughts in ("", "\\n\\n", " \\n"):
+            message = self.replies(shown, f'root ::= "<think>{thoughts}</think>\\n\\nHi"')
+            self.assertEqual(message["content"], "Hi")
+            self.assertNotIn("reasoning_content", message)
+
     def test_a_grammar_holds_behind_thoughts_that_the_prompt_began(self):
         shown = "{{ messages[0].content }}{# </think> #}<think>\n"
         message = self.replies(shown, 'root ::= "yes"', max_tokens=20)

@@ -20,6 +20,8 @@ constexpr size_t kMostBeginning = 128;
 constexpr std::string_view kNextTag = "</function>";
 // So many bytes behind an end tag in a string, the call has another; or no string is one.
 constexpr size_t kMostBehindEnd = size_t{4} << 10;
+// Thoughts of at most so many bytes of space alone are none. More is not held back.
+constexpr size_t kMostSpace = size_t{64} << 10;
 // What is looked at in one go, so that the time is linear in the text.
 constexpr size_t kMostLookedAt = 4096;
 
@@ -62,7 +64,7 @@ ThinkStyle think_style(std::string_view chat_template, std::string_view prompt) 
 ReplyParser::ReplyParser(ReplyStyle style)
     : style_(std::move(style)),
       types_(style_.offered),
-      state_(style_.think == ThinkStyle::open ? State::thoughts : State::begin) {}
+      state_(style_.think == ThinkStyle::open ? State::before_thoughts : State::begin) {}
 
 ReplyParser::Parts ReplyParser::push(std::string_view text) {
   Parts parts;
@@ -94,6 +96,8 @@ bool ReplyParser::step(Parts& parts, bool last) {
   switch (state_) {
     case State::begin:
       return step_begin(last);
+    case State::before_thoughts:
+      return step_before_thoughts(last);
     case State::thoughts:
       return step_thoughts(parts, last);
     case State::after_thoughts:
@@ -151,12 +155,23 @@ bool ReplyParser::step_begin(bool last) {
   if (style_.think == ThinkStyle::tagged) {
     if (text.starts_with(kThink)) {
       held_.erase(0, held_.size() - text.size() + kThink.size());
-      state_ = State::thoughts;
+      searched_ = 0;
+      state_ = State::before_thoughts;
       return true;
     }
     if (!last && kThink.starts_with(text)) return false;
   }
   state_ = State::content;
+  return true;
+}
+
+bool ReplyParser::step_before_thoughts(bool last) {
+  const std::string_view text = behind_space();
+  if (searched_ <= kMostSpace) {
+    if (!last && kThinkEnd[0].starts_with(text)) return false;
+    if (text.empty() || text.starts_with(kThinkEnd[0])) held_.erase(0, searched_);
+  }
+  state_ = State::thoughts;
   return true;
 }
 

@@ -55,9 +55,9 @@ enum class ReplyEnd {
 // Splits a model's reply, as it comes, into thoughts, content and calls of tools. What may yet become a tag
 // is held back. Parts come in the order of the text. Calls come whole, once they are; what looks like one and
 // is none becomes content as it is, so that nothing of the reply is lost but tags and the space around them.
-// Of a call in which the reply is cut only what it holds so far comes, and that only once the name is
-// complete. The result does not depend on the pieces in which the text came. At most kMostHeld bytes are held
-// back: what is longer is content. Not thread-safe.
+// Thoughts of space alone are none. Of a call in which the reply is cut only what it holds so far comes, and
+// that only once the name is complete. The result does not depend on the pieces in which the text came. At
+// most kMostHeld bytes are held back: what is longer is content. Not thread-safe.
 class ReplyParser {
  public:
   static constexpr size_t kMostHeld = size_t{256} << 10;
@@ -78,12 +78,13 @@ class ReplyParser {
   Parts finish(ReplyEnd end);
 
  private:
-  enum class State { begin, thoughts, after_thoughts, content, call, rest };
+  enum class State { begin, before_thoughts, thoughts, after_thoughts, content, call, rest };
   enum class CallForm { unknown, json, other };
 
   // Takes one step; false: more text is needed.
   bool step(Parts& parts, bool last);
   bool step_begin(bool last);
+  bool step_before_thoughts(bool last);
   bool step_thoughts(Parts& parts, bool last);
   bool step_content(Parts& parts, bool last);
   bool step_bare_begin(bool last);
