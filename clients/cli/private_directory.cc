@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -40,10 +41,21 @@ int lock_directory(const std::string& path) {
   return -1;
 }
 
+// One that never got its name, unless it may yet: that takes no time. Not locked here, as its owner, who
+// would not wait, may be about to.
+void remove_old_new(const std::string& path) {
+  constexpr time_t kOldSeconds = 60;
+  struct stat info;
+  if (lstat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != geteuid()) return;
+  if (time(nullptr) - info.st_mtime > kOldSeconds) rmdir(path.c_str());
+}
+
 void remove_abandoned(const std::string& base) {
   std::error_code error;
   for (fs::directory_iterator entry(base, error), end; !error && entry != end; entry.increment(error)) {
-    if (entry->path().filename().string().rfind(kPrefix, 0) != 0) continue;
+    const std::string name = entry->path().filename().string();
+    if (name.starts_with(kNewPrefix)) remove_old_new(entry->path().string());
+    if (!name.starts_with(kPrefix)) continue;
     const int fd = lock_directory(entry->path().string());
     if (fd < 0) continue;
     std::error_code ignored;  // another one may be removing the same, or it is not ours to remove

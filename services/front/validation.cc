@@ -212,24 +212,13 @@ void read_chain(const v1::Sampling& s, const ServedModel& model, SamplingParams&
 SamplingParams sampling_of(const v1::Sampling& s, const ServedModel& model) {
   constexpr float kMax = std::numeric_limits<float>::max();
   SamplingParams p;
-  if (s.has_temperature()) {
-    p.temperature = s.temperature();
-    if (!(p.temperature >= 0 && p.temperature <= kMax)) {
-      refuse("sampling.temperature", number(p.temperature), "a finite number, at least 0");
-    }
-  }
+  if (s.has_temperature()) p.temperature = in_range("sampling.temperature", s.temperature(), 0, kMax);
   if (s.top_k() < 0) refuse("sampling.top_k", std::to_string(s.top_k()), "at least 0 (0: all ids)");
   p.top_k = s.top_k();
-  if (s.has_top_p()) {
-    p.top_p = s.top_p();
-    if (!(p.top_p > 0 && p.top_p <= 1)) refuse("sampling.top_p", number(p.top_p), "a number in (0, 1]");
-  }
+  if (s.has_top_p()) p.top_p = above("sampling.top_p", s.top_p(), 0, 1);
   p.min_p = in_range("sampling.min_p", s.min_p(), 0, 1);
   if (s.has_repetition_penalty()) {
-    p.repetition_penalty = s.repetition_penalty();
-    if (!(p.repetition_penalty > 0 && p.repetition_penalty <= kMax)) {
-      refuse("sampling.repetition_penalty", number(p.repetition_penalty), "a finite number greater than 0");
-    }
+    p.repetition_penalty = above("sampling.repetition_penalty", s.repetition_penalty(), 0, kMax);
   }
   p.presence_penalty =
       in_range("sampling.presence_penalty", s.presence_penalty(), -kMostPenalty, kMostPenalty);

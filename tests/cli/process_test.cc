@@ -158,5 +158,22 @@ TEST(PrivateDirectory, NextOneRemovesWhatAKilledOwnerLeft) {
   EXPECT_TRUE(std::filesystem::exists(alive.file("file")));
 }
 
+// One that was killed before its directory had its name leaves an empty one.
+TEST(PrivateDirectory, NextOneRemovesOldOnesThatNeverGotTheirName) {
+  const PrivateDirectory other;
+  const std::string base = std::filesystem::path(other.path()).parent_path().string();
+  const std::string own = "/ete-new-" + std::to_string(getpid());
+  const std::string old = base + own + "-old", fresh = base + own + "-fresh", filled = base + own + "-filled";
+  const auto before = std::filesystem::file_time_type::clock::now() - std::chrono::minutes(2);
+  for (const std::string& path : {old, fresh, filled}) std::filesystem::create_directory(path);
+  std::ofstream(filled + "/file") << "x";
+  for (const std::string& path : {old, filled}) std::filesystem::last_write_time(path, before);
+  const PrivateDirectory next;
+  EXPECT_FALSE(std::filesystem::exists(old));
+  EXPECT_TRUE(std::filesystem::exists(fresh));
+  EXPECT_TRUE(std::filesystem::exists(filled));
+  for (const std::string& path : {old, fresh, filled}) std::filesystem::remove_all(path);
+}
+
 }  // namespace
 }  // namespace ete::cli

@@ -11,6 +11,21 @@ from http_servers import Servers
 FRONT, TOY_WORKER = sys.argv[1:3]
 COMPLETION = {"prompt": "hello", "seed": 7, "max_tokens": 12}
 CHAT = {"messages": [{"role": "user", "content": "hello"}], "seed": 7, "max_tokens": 12}
+# The toy model's strings would never end by themselves.
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "minLength": 2, "maxLength": 5},
+        "kind": {"enum": ["cat", "dog", None]},
+        "ages": {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 40}, "minItems": 1, "maxItems": 2},
+    },
+    "required": ["name", "kind", "ages"],
+}
+PARAMETERS = {"type": "object", "properties": {"n": {"$ref": "#/$defs/n"}}, "required": ["n"],
+              "$defs": {"n": {"type": "integer", "minimum": 5, "maximum": 23}}}  # fmt: skip
+TOOLS = [{"type": "function", "function": {"name": "count", "description": "d", "parameters": PARAMETERS}},
+         {"type": "function", "function": {"name": "now"}}]  # fmt: skip
+CALL = '<tool_call>{"name": "count", "arguments": {"n": 7}}</tool_call>'
 
 
 class HttpTest(unittest.TestCase):

@@ -127,9 +127,17 @@ class OpenAiPackage(unittest.TestCase):
         tool = {"type": "function", "name": "now", "parameters": nothing}
         reply = self.client.responses.create(model="toy", input="x", tools=[tool], tool_choice="required")
         self.assertEqual((reply.output[0].type, reply.output[0].name), ("function_call", "now"))
-        with self.assertRaises(openai.BadRequestError) as caught:
-            self.client.responses.create(model="toy", input="x", previous_response_id="resp_1")
-        self.assertEqual(caught.exception.param, "previous_response_id")
+        for param, more in (("previous_response_id", {"previous_response_id": "resp_1"}), ("truncation", {"truncation": "auto"}),
+                            ("include[0]", {"include": ["message.output_text.logprobs"]})):  # fmt: skip
+            with self.assertRaises(openai.BadRequestError) as caught:
+                self.client.responses.create(model="toy", input="x", **more)
+            self.assertEqual(caught.exception.param, param)
+
+    def test_responses_that_ask_for_what_none_has(self):
+        ask = {"model": "toy", "input": "hello", "max_output_tokens": 9, "extra_body": {"seed": 7}}
+        plain = self.client.responses.create(**ask)
+        for more in ({"include": ["reasoning.encrypted_content"]}, {"include": []}, {"reasoning": {"summary": "auto"}}):
+            self.assertEqual(self.client.responses.create(**ask, **more).output_text, plain.output_text)
 
     # The package itself takes what lacks fields, and hands out None.
     def test_replies_have_all_that_the_types_ask(self):

@@ -20,14 +20,14 @@ constexpr size_t kMostBeginning = 128;
 constexpr std::string_view kNextTag = "</function>";
 // So many bytes behind an end tag in a string, the call has another; or no string is one.
 constexpr size_t kMostBehindEnd = size_t{4} << 10;
+// Thoughts of at most so many bytes of space alone are none. More is not held back.
+constexpr size_t kMostSpace = size_t{64} << 10;
 // What is looked at in one go, so that the time is linear in the text.
 constexpr size_t kMostLookedAt = 4096;
 
 bool contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
-
-bool is_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 
 // Behind what stands before a bare call, which is the first of the reply or not.
 std::string_view bare_call_at(std::string_view reply, bool first) {
@@ -57,14 +57,14 @@ ToolCallStyle tool_call_style(std::string_view chat_template) {
 
 ThinkStyle think_style(std::string_view chat_template, std::string_view prompt) {
   if (!contains(chat_template, kThinkEnd[0])) return ThinkStyle::none;
-  while (!prompt.empty() && is_space(prompt.back())) prompt.remove_suffix(1);
+  prompt = prompt.substr(0, prompt.find_last_not_of(kSpace) + 1);
   return prompt.ends_with(kThink) ? ThinkStyle::open : ThinkStyle::tagged;
 }
 
 ReplyParser::ReplyParser(ReplyStyle style)
     : style_(std::move(style)),
       types_(style_.offered),
-      state_(style_.think == ThinkStyle::open ? State::thoughts : State::begin) {}
+      state_(style_.think == ThinkStyle::open ? State::before_thoughts : State::begin) {}
 
 ReplyParser::Parts ReplyParser::push(std::string_view text) {
   Parts parts;
@@ -96,6 +96,8 @@ bool ReplyParser::step(Parts& parts, bool last) {
   switch (state_) {
     case State::begin:
       return step_begin(last);
+    case State::before_thoughts:
+      return step_before_thoughts(last);
     case State::thoughts:
       return step_thoughts(parts, last);
     case State::after_thoughts:
@@ -142,13 +144,19 @@ size_t ReplyParser::take_until(std::span<const std::string_view> tags, Kind kind
   return size;
 }
 
+std::string_view ReplyParser::behind_space() {
+  searched_ = std::min(held_.find_first_not_of(kSpace, searched_), held_.size());
+  return std::string_view(held_).substr(searched_);
+}
+
 // Whether the reply begins with thoughts.
 bool ReplyParser::step_begin(bool last) {
-  const std::string_view text = without_space_before(held_);
+  const std::string_view text = behind_space();
   if (style_.think == ThinkStyle::tagged) {
     if (text.starts_with(kThink)) {
       held_.erase(0, held_.size() - text.size() + kThink.size());
-      state_ = State::thoughts;
+      searched_ = 0;
+      state_ = State::before_thoughts;
       return true;
     }
     if (!last && kThink.starts_with(text)) return false;
@@ -157,11 +165,36 @@ bool ReplyParser::step_begin(bool last) {
   return true;
 }
 
+bool ReplyParser::step_before_thoughts(bool last) {
+  const std::string_view text = behind_space();
+  if (searched_ <= kMostSpace) {
+    if (!last && kThinkEnd[0].starts_with(text)) return false;
+    if (text.empty() || text.starts_with(kThinkEnd[0])) held_.erase(0, searched_);
+  }
+  state_ = State::thoughts;
+  return true;
+}
+
 bool ReplyParser::step_thoughts(Parts& parts, bool last) {
   const size_t tag = take_until(kThinkEnd, Kind::thoughts, parts, last);
   if (tag == 0) return false;
   held_.erase(0, tag);
+  searched_ = 0;
   state_ = State::after_thoughts;
+  return true;
+}
+
+// Whether the reply, or what is behind its thoughts, begins with bare calls.
+bool ReplyParser::step_bare_begin(bool last) {
+  std::string_view text = behind_space();
+  if (!is_list_ && text.starts_with('[')) {
+    is_list_ = true;
+    ++searched_;
+    text = behind_space();
+  }
+  if (!last && (is_list_ ? text.empty() : kPythonTag.starts_with(text))) return false;
+  const bool call = text.starts_with('{') || (!is_list_ && text.starts_with(kPythonTag));
+  state_ = call ? State::call : State::rest;
   return true;
 }
 
@@ -170,16 +203,7 @@ bool ReplyParser::step_content(Parts& parts, bool last) {
     state_ = State::rest;
     return true;
   }
-  if (style_.tools == ToolCallStyle::bare) {
-    const std::string_view text = without_space_before(held_);
-    if (!last && kPythonTag.starts_with(text)) return false;  // nothing but space among them
-    const bool list = text.starts_with('[');
-    const std::string_view first = list ? without_space_before(text.substr(1)) : text;
-    if (!last && list && first.empty()) return false;
-    const bool call = text.starts_with(kPythonTag) || first.starts_with('{');
-    state_ = call ? State::call : State::rest;
-    return true;
-  }
+  if (style_.tools == ToolCallStyle::bare) return step_bare_begin(last);
   const std::span tags(kCallTags.data(), style_.tools == ToolCallStyle::xml ? 2 : 1);
   if (take_until(tags, Kind::content, parts, last) == 0) return false;
   tag_ = held_.starts_with(kToolCall) ? kToolCall.size() : 0;
@@ -295,9 +319,9 @@ size_t ReplyParser::find_call_end(bool last) {
 bool ReplyParser::step_call(Parts& parts, bool last) {
   if (tag_ == 0) return step_function(parts, last);
   if (form_ == CallForm::unknown) {
-    searched_ = std::min(held_.find_first_not_of(" \n\r\t", searched_), held_.size());
-    if (searched_ == held_.size() && !last) return false;
-    form_ = std::string_view(held_).substr(searched_).starts_with('{') ? CallForm::json : CallForm::other;
+    const std::string_view text = behind_space();
+    if (text.empty() && !last) return false;
+    form_ = text.starts_with('{') ? CallForm::json : CallForm::other;
   }
   const bool json = form_ == CallForm::json;
   const size_t end = json ? find_call_end(last) : held_.find(kToolCallEnd, searched_);

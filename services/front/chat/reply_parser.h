@@ -55,9 +55,9 @@ enum class ReplyEnd {
 // Splits a model's reply, as it comes, into thoughts, content and calls of tools. What may yet become a tag
 // is held back. Parts come in the order of the text. Calls come whole, once they are; what looks like one and
 // is none becomes content as it is, so that nothing of the reply is lost but tags and the space around them.
-// Of a call in which the reply is cut only what it holds so far comes, and that only once the name is
-// complete. The result does not depend on the pieces in which the text came. At most kMostHeld bytes are held
-// back: what is longer is content. Not thread-safe.
+// Thoughts of space alone are none. Of a call in which the reply is cut only what it holds so far comes, and
+// that only once the name is complete. The result does not depend on the pieces in which the text came. At
+// most kMostHeld bytes are held back: what is longer is content. Not thread-safe.
 class ReplyParser {
  public:
   static constexpr size_t kMostHeld = size_t{256} << 10;
@@ -78,14 +78,16 @@ class ReplyParser {
   Parts finish(ReplyEnd end);
 
  private:
-  enum class State { begin, thoughts, after_thoughts, content, call, rest };
+  enum class State { begin, before_thoughts, thoughts, after_thoughts, content, call, rest };
   enum class CallForm { unknown, json, other };
 
   // Takes one step; false: more text is needed.
   bool step(Parts& parts, bool last);
   bool step_begin(bool last);
+  bool step_before_thoughts(bool last);
   bool step_thoughts(Parts& parts, bool last);
   bool step_content(Parts& parts, bool last);
+  bool step_bare_begin(bool last);
   bool step_call(Parts& parts, bool last);
   // One without <tool_call> before it.
   bool step_function(Parts& parts, bool last);
@@ -98,6 +100,8 @@ class ReplyParser {
   // The reply was cut: what is held of a call, or of the tag before one. It is gone then.
   void take_cut(Parts& parts);
   bool skip_space();
+  // What is held from searched_ on, without the space before it, which is then searched too.
+  std::string_view behind_space();
   // Hands out so many of the bytes that are held.
   void take(size_t bytes, Kind kind, Parts& parts);
   // Hands out what comes before the first of the tags, which stays; 0, else its size: none is there, and what
@@ -113,9 +117,10 @@ class ReplyParser {
   ToolTypes types_;
   State state_;
   std::string held_;
+  size_t searched_ = 0;   // bytes in which no more is to be found; of a call, those in which its end is not
+  bool is_list_ = false;  // of bare calls: those bytes hold the [ of one
   // Of the call that is held:
   size_t tag_ = 0;                        // bytes of <tool_call> before it
-  size_t searched_ = 0;                   // bytes in which its end is not
   CallForm form_ = CallForm::unknown;     // of what is behind that tag
   bool in_string_ = false;                // of its JSON, behind those
   size_t first_end_ = std::string::npos;  // the first end tag in a string, which may be the end after all

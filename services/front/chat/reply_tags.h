@@ -9,8 +9,11 @@ namespace ete::front {
 inline constexpr std::string_view kToolCall = "<tool_call>";
 inline constexpr std::string_view kToolCallEnd = "</tool_call>";
 
+// What templates and models write between the parts of a reply.
+inline constexpr std::string_view kSpace = " \n\r\t";
+
 inline std::string_view without_space_before(std::string_view text) {
-  text.remove_prefix(std::min(text.find_first_not_of(" \n\r\t"), text.size()));
+  text.remove_prefix(std::min(text.find_first_not_of(kSpace), text.size()));
   return text;
 }
 

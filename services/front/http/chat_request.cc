@@ -1,3 +1,4 @@
+#include "services/front/chat/reply_tags.h"
 #include "services/front/front_error.h"
 #include "services/front/http/openai_request.h"
 
@@ -37,7 +38,7 @@ RequestJson arguments_of(const RequestJson& given, const std::string& path) {
   if (given.is_object()) return given;
   if (!given.is_string()) refuse_field(path, shown(given), "a string");
   const auto& text = given.get_ref<const std::string&>();
-  if (text.find_first_not_of(" \t\r\n") == std::string::npos) return RequestJson::object();
+  if (without_space_before(text).empty()) return RequestJson::object();
   try {
     return parse_request_json(text);
   } catch (const FrontError&) {

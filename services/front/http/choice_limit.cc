@@ -58,9 +58,9 @@ void require_few_choices(const OpenAiHost& host, const OpenAiRequest& request,
                          const service::Caller& caller) {
   const int64_t count = static_cast<int64_t>(std::max<size_t>(request.prompts.size(), 1)) * request.n;
   if (count == 1) return;
-  if (const auto& holder = caller.holder; holder != nullptr && holder->limits().concurrent != 0) {
-    require(count, {holder->limits().concurrent, "the token " + holder->name() + " may have running"},
-            request);
+  if (const auto& holder = caller.holder; holder != nullptr) {
+    const auto most = holder->limits().concurrent;
+    if (most != 0) require(count, {most, "the token " + holder->name() + " may have running"}, request);
   }
   require(count, {host.shared.requests.most(), "this front takes (--max-requests)"}, request);
   require(count,

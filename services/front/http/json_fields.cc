@@ -8,13 +8,13 @@
 #include "services/common/safe_text.h"
 #include "services/front/chat/json_builder.h"
 #include "services/front/front_error.h"
+#include "services/front/http/number_ranges.h"
 
 namespace ete::front {
 namespace {
 
 constexpr size_t kMaxDepth = 64;
 constexpr size_t kMostShown = 64;  // bytes of a value in a message
-constexpr const char* kNumbers = "a number in [-3.4e38, 3.4e38]";
 
 class RequestBuilder final : public JsonBuilder {
  public:
@@ -22,7 +22,9 @@ class RequestBuilder final : public JsonBuilder {
 
   bool parse_error(size_t /*position*/, const std::string& token,
                    const nlohmann::detail::exception& error) override {
-    if (error.id == kNumberOverflow) refuse_field(path(), service::safe_text(token, kMostShown), kNumbers);
+    if (error.id == kNumberOverflow) {
+      refuse_field(path(), service::safe_text(token, kMostShown), accepted_number(path()));
+    }
     throw FrontError(FrontErrorCode::invalid_argument,
                      "the request is no JSON: " + service::safe_text(error.what(), 200));
   }
@@ -76,7 +78,7 @@ std::string shown(const RequestJson& value) {
 
 double number_of(const RequestJson& value, const std::string& path) {
   if (!value.is_number() || std::abs(value.get<double>()) > double{std::numeric_limits<float>::max()}) {
-    refuse_field(path, shown(value), value.is_number() ? kNumbers : "a number");
+    refuse_field(path, shown(value), value.is_number() ? accepted_number(path) : "a number");
   }
   return value.get<double>();
 }

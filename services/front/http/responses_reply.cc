@@ -14,6 +14,7 @@ using Json = RequestJson;
 const char* failure_code(FrontErrorCode code) {
   switch (code) {
     case FrontErrorCode::invalid_argument:
+    case FrontErrorCode::context_exceeded:
     case FrontErrorCode::unsupported:
       return "invalid_prompt";
     case FrontErrorCode::resource_exhausted:
@@ -150,16 +151,9 @@ class ResponsesReply final : public OpenAiReply {
             {"content", std::move(content)}};
   }
 
-  // Thoughts of space alone are none: their item waits for others.
-  std::string add_text(Kind kind, std::string text) {
+  std::string add_text(Kind kind, const std::string& text) {
     std::string events;
     if (open_ != kind) {
-      const std::string space = std::exchange(space_, "");
-      if (kind == Kind::reasoning) text.insert(0, space);
-      if (kind == Kind::reasoning && text.find_first_not_of(" \t\r\n") == std::string::npos) {
-        space_ = std::move(text);
-        return "";
-      }
       events = close(false);
       events += open(kind);
     }
@@ -237,7 +231,6 @@ class ResponsesReply final : public OpenAiReply {
   Kind open_ = Kind::none;       // of the item that is being written
   std::string item_id_;
   std::string text_;
-  std::string space_;  // of thoughts that have no item yet
   int64_t thought_tokens_ = 0;
   v1::FinishReason reason_ = v1::FINISH_REASON_UNSPECIFIED;
 };

@@ -1,6 +1,9 @@
 #include "services/front/http/responses_request.h"
 
+#include <algorithm>
+#include <array>
 #include <limits>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -256,22 +259,48 @@ void read_text_format(JsonFields& fields, v1::GenerateRequest& settings) {
   format.refuse_others();
 }
 
+// What of a reply's items is given only when it is asked for. Those of tools that this server does not have,
+// and thoughts that only their server can read, are in no reply.
+void read_include(JsonFields& fields) {
+  constexpr std::array<std::string_view, 7> kNever = {
+      "reasoning.encrypted_content",    "web_search_call.results",
+      "web_search_call.action.sources", "file_search_call.results",
+      "code_interpreter_call.outputs",  "computer_call_output.output.image_url",
+      "message.input_image.image_url",
+  };
+  const RequestJson* include = fields.find("include");
+  if (include == nullptr) return;
+  if (!include->is_array()) refuse_field("include", shown(*include), "a list of strings");
+  for (size_t i = 0; i < include->size(); ++i) {
+    const std::string path = "include[" + std::to_string(i) + "]";
+    const RequestJson& one = (*include)[i];
+    if (!one.is_string()) refuse_field(path, shown(one), "a string");
+    const auto& name = one.get_ref<const std::string&>();
+    if (name == "message.output_text.logprobs") refuse_type(path, name, "others: a response has no logprobs");
+    if (std::find(kNever.begin(), kNever.end(), name) == kNever.end()) {
+      refuse_field(path, shown(one), "a name that OpenAI has");
+    }
+  }
+}
+
 void refuse_what_is_kept(JsonFields& fields) {
   for (const char* name : {"previous_response_id", "conversation"}) {
     fields.unsupported(name, "responses are not kept: give the whole conversation as input");
   }
   for (const char* name :
-       {"background", "include", "prompt", "max_tool_calls", "top_logprobs", "response_format", "logprobs"}) {
+       {"background", "prompt", "max_tool_calls", "top_logprobs", "response_format", "logprobs"}) {
     fields.unsupported(name);
   }
+  read_include(fields);
   if (const RequestJson* reasoning = fields.find("reasoning"); reasoning != nullptr) {
     JsonFields values(*reasoning, "reasoning");
     values.unsupported_but("effort", "medium", kTemplateArguments);
-    for (const char* name : {"summary", "generate_summary"}) values.unsupported(name);
+    // Thoughts come as they are. OpenAI's models, too, give a summary only where they have one.
+    for (const char* name : {"summary", "generate_summary"}) values.unsupported_but(name, "auto");
     values.refuse_others();
   }
   if (const auto truncation = fields.string("truncation"); truncation && *truncation != "disabled") {
-    refuse_type("truncation", *truncation, "\"disabled\"");
+    refuse_type("truncation", *truncation, "\"disabled\": no item of the input is left out");
   }
 }
 

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "services/front/chat/reply_parser.h"
@@ -81,6 +82,15 @@ inline const auto kOffered =
     "parameters": {"type": "object", "additionalProperties": {"type": "integer"}}}},
   {"type": "function", "function": {"name": "now"}}])"));
 
+// In two pieces, of which the first has this many bytes.
+inline Parts split_parts(const ReplyStyle& style, const std::string& text, size_t first, ReplyEnd end) {
+  ReplyParser parser(style);
+  Parts all = parser.push(text.substr(0, first));
+  for (ReplyParser::Part& part : parser.push(text.substr(first))) all.push_back(std::move(part));
+  for (ReplyParser::Part& part : parser.finish(end)) all.push_back(std::move(part));
+  return all;
+}
+
 struct Case {
   ThinkStyle think;
   ToolCallStyle tools;
@@ -93,6 +103,12 @@ inline void expect_in_pieces(std::span<const Case> cases, ReplyEnd end) {
     for (const size_t piece : {1, 2, 3, 5, 7, 11, 1000}) {
       EXPECT_EQ(parsed({one.think, one.tools, kOffered}, one.text, piece, end), one.expected)
           << one.text << " in pieces of " << piece;
+    }
+    const ReplyStyle style = {one.think, one.tools, kOffered};
+    const std::string text = one.text;
+    const auto whole = in_order(all_parts(style, text, text.size() + 1, end));
+    for (size_t first = 0; first <= text.size(); ++first) {
+      EXPECT_EQ(in_order(split_parts(style, text, first, end)), whole) << text << " split at " << first;
     }
   }
 }

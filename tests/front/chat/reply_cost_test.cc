@@ -145,5 +145,26 @@ TEST(ReplyCost, CallsBehindMuchSpaceInPiecesOfOneByte) {
   EXPECT_EQ(arguments_of(xml_style({{"type", "object"}}), call, 1), R"({"x":)" + value + "}");
 }
 
+void expect_space_is_cheap(const ReplyStyle& style, const std::string& begin) {
+  const std::string reply = begin + std::string(kLong / 2, ' ');
+  const auto start = std::chrono::steady_clock::now();
+  ReplyParser parser(style);
+  std::string content;
+  for (const char c : reply) {
+    for (const auto& part : parser.push({&c, 1})) content += part.text;
+  }
+  for (const auto& part : parser.finish(ReplyEnd::own)) content += part.text;
+  EXPECT_LT(std::chrono::steady_clock::now() - start, kSlowdown * std::chrono::seconds(1)) << begin;
+  EXPECT_EQ(content, reply);
+}
+
+// What may yet begin thoughts or a call is held, and looked at again with each piece.
+TEST(ReplyCost, SpaceAloneInPiecesOfOneByte) {
+  expect_space_is_cheap({ThinkStyle::tagged, ToolCallStyle::none}, "");
+  expect_space_is_cheap({ThinkStyle::none, ToolCallStyle::bare}, "");
+  expect_space_is_cheap({ThinkStyle::none, ToolCallStyle::bare}, " [ ");
+  expect_space_is_cheap({ThinkStyle::none, ToolCallStyle::bare}, "[{");
+}
+
 }  // namespace
 }  // namespace ete::front

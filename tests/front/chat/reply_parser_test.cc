@@ -21,6 +21,12 @@ TEST(ReplyParser, RepliesInPiecesOfAnySize) {
       {kNoThoughts, kNone, "", "[][]"},
       {ThinkStyle::tagged, kNone, "<think>\na b\n</think>\n\nc", "[\na b\n][c]"},
       {ThinkStyle::tagged, kNone, "\n<think>a</think>c", "[a][c]"},
+      {ThinkStyle::tagged, kNone, "<think>\n\n</think>\n\nc", "[][c]"},
+      {ThinkStyle::tagged, kNone, "<think>\n", "[][]"},
+      {ThinkStyle::tagged, kNone, "<think></think>", "[][]"},
+      {ThinkStyle::tagged, kNone, "<think>\n</thin", "[\n</thin][]"},
+      {ThinkStyle::open, kNone, " \n</think>c", "[][c]"},
+      {ThinkStyle::tagged, kBare, "<think>\n</think>\n{\"name\": \"f\", \"parameters\": {}}", "[][]f{}"},
       {ThinkStyle::tagged, kNone, "c <think>a</think>", "[][c <think>a</think>]"},
       {ThinkStyle::tagged, kNone, "<thin", "[][<thin]"},
       {ThinkStyle::tagged, kNone, "<think>a</thin", "[a</thin][]"},
@@ -328,6 +334,18 @@ TEST(ReplyParser, LongCallsDoNotDependOnThePieces) {
     EXPECT_EQ(whole, more == 0);
     EXPECT_EQ(all_parts({ThinkStyle::none, ToolCallStyle::tagged}, text, 64 << 10)[0].kind == Kind::call,
               whole);
+  }
+}
+
+// Space is not held back for ever: from some length on it is handed out as thoughts.
+TEST(ReplyParser, LongSpaceAmongThoughtsDoesNotDependOnThePieces) {
+  for (const size_t size : {64 << 10, (64 << 10) + 1}) {
+    const std::string space(size, ' ');
+    const std::string expected = "[" + (size > (64 << 10) ? space : "") + "][c]";
+    for (const size_t piece : {1, 4096, 1 << 20}) {
+      const ReplyStyle style = {ThinkStyle::tagged, ToolCallStyle::none};
+      EXPECT_EQ(parsed(style, "<think>" + space + "</think>c", piece), expected) << size;
+    }
   }
 }
 

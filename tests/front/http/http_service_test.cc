@@ -38,6 +38,14 @@ class HttpServiceTest : public FrontFixture {
     EXPECT_EQ(answer.status, status) << answer.body;
     return answer.json();
   }
+  // The body of a stream whose worker goes away once this has come.
+  std::string body_without_worker(const std::string& path, const Json& body, const std::string& seen) {
+    HttpClient client(port());
+    client.send(HttpClient::post(path, body.dump()));
+    EXPECT_TRUE(client.wait_for(seen));
+    worker_.reset();
+    return client.read().body;
+  }
 };
 
 TEST_F(HttpServiceTest, SaysWhatGenerateSays) {
@@ -170,12 +178,8 @@ TEST_F(HttpServiceTest, ClientsAreNotToldWhereItsFilesAre) {
   EXPECT_FALSE(tells_files(get("/metrics")));
   EXPECT_FALSE(tells_files(workers.dump())) << workers.dump(1);
   EXPECT_NE(workers[1]["why"].get<std::string>().find("the worker at socket 2: "), std::string::npos);
-  HttpClient client(port());
-  client.send(HttpClient::post("/v1/completions",
-                               Json{{"prompt", "x"}, {"max_tokens", 90'000}, {"stream", true}}.dump()));
-  ASSERT_TRUE(client.wait_for("data: "));
-  worker_.reset();
-  const std::string body = client.read().body;
+  const std::string body = body_without_worker(
+      "/v1/completions", {{"prompt", "x"}, {"max_tokens", 90'000}, {"stream", true}}, "data: ");
   EXPECT_NE(body.find("the worker at socket 1"), std::string::npos) << body;
   EXPECT_FALSE(tells_files(body)) << body;
   for (const char* path : {"/health", "/v1/models", "/status", "/metrics"}) {
@@ -192,12 +196,9 @@ TEST_F(HttpServiceTest, AStreamedResponseThatFailsEndsAsOpenAIsDoes) {
   options.step_time = milliseconds(5);
   options.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}";
   start_with_http(options);
-  HttpClient client(port());
-  client.send(HttpClient::post("/v1/responses",
-                               Json{{"input", "x"}, {"max_output_tokens", 90'000}, {"stream", true}}.dump()));
-  ASSERT_TRUE(client.wait_for("response.output_text.delta"));
-  worker_.reset();
-  const std::string body = client.read().body;
+  const std::string body =
+      body_without_worker("/v1/responses", {{"input", "x"}, {"max_output_tokens", 90'000}, {"stream", true}},
+                          "response.output_text.delta");
   const size_t error = body.find("event: error\n"), failed = body.find("event: response.failed\n");
   ASSERT_NE(error, std::string::npos) << body.substr(body.size() - std::min<size_t>(body.size(), 500));
   ASSERT_NE(failed, std::string::npos);

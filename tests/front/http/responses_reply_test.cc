@@ -98,6 +98,21 @@ TEST(ResponsesReply, AFailureBeforeTheFirstPieceHasItsBeginningToo) {
   EXPECT_EQ(last["response"]["error"]["message"], "too many at a time");
 }
 
+TEST(ResponsesReply, AFailureHasOneOfOpenAIsCodes) {
+  const std::pair<FrontErrorCode, const char*> cases[] = {
+      {FrontErrorCode::invalid_argument, "invalid_prompt"},
+      {FrontErrorCode::context_exceeded, "invalid_prompt"},
+      {FrontErrorCode::unsupported, "invalid_prompt"},
+      {FrontErrorCode::resource_exhausted, "rate_limit_exceeded"},
+      {FrontErrorCode::unavailable, "server_error"},
+  };
+  for (const auto& [code, expected] : cases) {
+    const std::string events = a_reply()->failed(FrontError(code, "why"));
+    const RequestJson last = RequestJson::parse(events.substr(events.rfind("data: ") + 6));
+    EXPECT_EQ(last["response"]["error"]["code"], expected) << static_cast<int>(code);
+  }
+}
+
 TEST(ResponsesReply, ThoughtsOfSpaceAloneAreNoItem) {
   for (const char* thoughts : {"", "\n", "\n\n \t"}) {
     const std::string text = std::string("<think>") + thoughts + "</think>\n\na";
