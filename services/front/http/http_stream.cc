@@ -1,6 +1,8 @@
 #include "services/front/http/http_stream.h"
 
 #include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <boost/asio/ip/tcp.hpp>
@@ -14,6 +16,8 @@ namespace {
 namespace asio = boost::asio;
 using boost::system::error_code;
 
+constexpr int kMostUnsentBytes = 16 << 10;
+
 }  // namespace
 
 class HttpStream::Tls : public asio::ssl::stream<Socket> {
@@ -22,8 +26,12 @@ class HttpStream::Tls : public asio::ssl::stream<Socket> {
 };
 
 HttpStream::HttpStream(Socket socket, std::shared_ptr<asio::ssl::context> tls) : context_(std::move(tls)) {
-  error_code ignored;  // a Unix socket has no such option
+  error_code ignored;  // a Unix socket has no such options
   socket.set_option(asio::ip::tcp::no_delay(true), ignored);
+  // Beyond this, what the client has not room for waits with us: else the kernel takes megabytes that nobody
+  // reads, and the client does not seem to be behind.
+  (void)setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kMostUnsentBytes,
+                   sizeof(kMostUnsentBytes));
   if (context_ == nullptr) {
     plain_ = std::make_unique<Socket>(std::move(socket));
   } else {

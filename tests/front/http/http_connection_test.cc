@@ -357,6 +357,22 @@ TEST_F(HttpConnectionTest, AnOldClientsStreamEndsWithItsConnection) {
   client.read();
 }
 
+// What a client does not read waits here, where it is seen, not in the kernel's buffers, which grow.
+TEST_F(HttpConnectionTest, WhoReadsNothingIsSeenToBeBehind) {
+  start();
+  HttpClient client(port(), 4096);
+  client.send("GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
+  const auto exchange = wait_for_exchange();
+  const std::string event = "data: " + std::string(1000, 'x') + "\n\n";
+  size_t written = 0;
+  for (; exchange->wants_more() && written < (4u << 20); written += event.size()) {
+    exchange->write(event);
+    if (written % (16 * event.size()) == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  EXPECT_LT(written, 512u << 10);
+  client.close();
+}
+
 // Which has to be told that its connection stays open.
 TEST_F(HttpConnectionTest, AnOldClientMayKeepItsConnection) {
   start();
