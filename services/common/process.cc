@@ -1,6 +1,7 @@
 #include "services/common/process.h"
 
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -14,6 +15,13 @@ void exit_with_parent(pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   // A parent that died before prctl sends no signal.
   if (getppid() != parent) throw std::runtime_error("the parent process has ended");
+}
+
+uint64_t raise_open_files() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
+  const rlimit raised{limit.rlim_max, limit.rlim_max};
+  return setrlimit(RLIMIT_NOFILE, &raised) == 0 ? raised.rlim_cur : limit.rlim_cur;
 }
 
 uint64_t resident_set_bytes() {

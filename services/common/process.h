@@ -12,6 +12,10 @@ namespace ete::service {
 // Throws std::runtime_error when the parent is already gone.
 void exit_with_parent(pid_t parent);
 
+// Lets the process have as many files and sockets open as the hard limit says: each client takes one. Where
+// the system refuses, the limit stays. The limit as it is then.
+uint64_t raise_open_files();
+
 // Bytes of RAM that the process occupies; 0 when /proc cannot be read.
 uint64_t resident_set_bytes();
 

@@ -39,6 +39,7 @@ int run_front(int argc, const char* const* argv) {
   google::protobuf::SetLogHandler([](google::protobuf::LogLevel /*level*/, const char* /*file*/, int /*line*/,
                                      const std::string& message) { spdlog::debug("protobuf: {}", message); });
   try {
+    (void)service::raise_open_files();
     const service::ServiceManager manager;
     std::promise<void> stop;
     const service::StopSignal stop_signal([&stop](int /*signal*/) { stop.set_value(); });

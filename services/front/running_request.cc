@@ -32,8 +32,8 @@ void RunningRequest::name(const std::string& request_id) {
   host_.requests.name(*place_, request_id, caller_.name(), weak_from_this());
 }
 
-void RunningRequest::begin(v1::GenerateRequest request) {
-  begun_ = Clock::now();
+void RunningRequest::begin(v1::GenerateRequest request, Clock::time_point asked) {
+  begun_ = asked;
   host_.metrics.request_begun();
   begun_counted_ = true;
   if (caller_.holder != nullptr) {

@@ -43,6 +43,8 @@ class RunningRequest : public EngineSession::Events,
   void abort();
 
  protected:
+  using Clock = std::chrono::steady_clock;
+
   RunningRequest(const Host& host, service::Caller caller, std::chrono::system_clock::time_point deadline)
       : host_(host), caller_(std::move(caller)), deadline_(deadline) {}
 
@@ -53,7 +55,8 @@ class RunningRequest : public EngineSession::Events,
   void attempt(Work work) {
     if (const auto error = failure_of(work)) fail(*error);
   }
-  void begin(v1::GenerateRequest request);
+  // asked: when the client asked for it, which times count from.
+  void begin(v1::GenerateRequest request, Clock::time_point asked = Clock::now());
   // Ends the request, at whatever stage it is, with its session.
   void fail(const FrontError& reason);
   // wants_more() turned true.
@@ -70,8 +73,6 @@ class RunningRequest : public EngineSession::Events,
   Strand& strand() { return strand_; }
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   // A request on its way from message to session.
   struct Start {
     v1::GenerateRequest request;

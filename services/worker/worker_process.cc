@@ -199,6 +199,7 @@ int run_worker(int argc, const char* const* argv, const EngineSource& source) {
   if (const auto exit_code = parse_worker_config(argc, argv, config)) return *exit_code;
   service::start_logging(kName, config.service.log_level, config.service.log_format);
   try {
+    (void)service::raise_open_files();
     const service::ServiceManager manager;
     Events events;
     const service::StopSignal stop_signal([&events](int signal) { events.stop(signal); });

@@ -3,17 +3,20 @@
 Arguments: the paths of ete-front and toy_worker.
 """
 
+import contextlib
 import json
 import os
 import re
 import signal
 import socket
 import sys
+import tempfile
 import time
 import unittest
 
 from http_case import FRONT, TOY_WORKER, HttpTest
 from http_servers import Servers
+from processes import eventually
 
 
 class Transport(HttpTest):
@@ -53,6 +56,44 @@ class Transport(HttpTest):
         head = b"POST /tokenize HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 15\r\n\r\n"
         self.assertEqual(self.said(head), ([], False))
         self.assertEqual(self.said(head + b'{"prompt": "x"}'), ([b"200"], True))
+
+
+class OpenFiles(unittest.TestCase):
+    """A client takes a descriptor of the front's. 150 of them beside limits of 100."""
+
+    def servers(self, limits):
+        with tempfile.NamedTemporaryFile("w", suffix=".sh", delete=False) as script:
+            script.write(f'#!/bin/sh\n{limits}\nexec {FRONT} "$@"\n')
+        self.addCleanup(os.unlink, script.name)
+        os.chmod(script.name, 0o700)
+        servers = Servers(script.name, TOY_WORKER)
+        self.addCleanup(servers.close)
+        return servers
+
+    def crowd(self, servers):
+        clients = contextlib.ExitStack()
+        self.addCleanup(clients.close)
+        for _ in range(150):
+            clients.enter_context(socket.create_connection(("127.0.0.1", servers.port), 10))
+        return clients
+
+    def log(self, servers):
+        return (servers.root / "log").read_text()
+
+    def test_the_soft_limit_is_raised_to_the_hard_one(self):
+        servers = self.servers("ulimit -Hn 1000; ulimit -Sn 100")
+        self.crowd(servers)
+        self.assertEqual(servers.get("/health")[0], 200)
+
+    def test_where_they_run_out_the_log_says_it_once(self):
+        servers = self.servers("ulimit -n 100")
+        clients = self.crowd(servers)
+        self.assertTrue(eventually(lambda: "new clients wait" in self.log(servers)))
+        time.sleep(1)
+        self.assertEqual(self.log(servers).count("new clients wait"), 1)
+        self.assertIn("the limit of open files and sockets is 100", self.log(servers))
+        clients.close()
+        self.assertEqual(servers.get("/health")[0], 200)
 
 
 class Clients(unittest.TestCase):

@@ -38,6 +38,7 @@ class Servers:
         self.directory = tempfile.TemporaryDirectory(dir="/tmp")
         root = pathlib.Path(self.directory.name)
         (root / "template").write_text(template)
+        self.root = root
         self.port = free_port()
         self.log = open(root / "log", "w+")
         worker = [toy_worker, str(root / "worker"), name, str(context), str(step_ms), str(root / "template")]

@@ -124,6 +124,17 @@ class Observability(unittest.TestCase):
         logged = float(front.events("request ended", outcome="ok")[0]["first_token_ms"])
         self.assertAlmostEqual(logged / 1000, first, places=2)
 
+    def test_waiting_for_a_worker_is_part_of_the_time_to_the_first_token(self):
+        front = self.toy_front()
+        self.processes.end("toy", signal.SIGKILL)
+        self.assertTrue(eventually(lambda: front.ask("GET", "/health")[0] != 200))
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            reply = pool.submit(front.post, "/v1/completions", prompt="hello", max_tokens=1)
+            time.sleep(1)
+            self.toy()
+            self.assertEqual(reply.result()[0], 200)
+        self.assertGreater(self.metrics(front)["ete_time_to_first_token_seconds_sum"], 1)
+
     def test_running_requests(self):
         front = self.toy_front()
         connection, events = front.stream("/v1/completions", prompt="hello", max_tokens=4000)

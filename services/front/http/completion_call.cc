@@ -34,10 +34,11 @@ class CompletionCall::Choice final : public RunningRequest {
   Choice(const RunningRequest::Host& host, std::shared_ptr<CompletionCall> call, int index)
       : RunningRequest(host, call->caller_, kNoDeadline), call_(std::move(call)), index_(index) {}
 
-  void start(v1::GenerateRequest request) {
-    strand().post([self = self(), request = std::make_shared<v1::GenerateRequest>(std::move(request))] {
-      if (!self->ended()) self->attempt([&] { self->begin(std::move(*request)); });
-    });
+  void start(v1::GenerateRequest request, std::chrono::steady_clock::time_point asked) {
+    strand().post(
+        [self = self(), request = std::make_shared<v1::GenerateRequest>(std::move(request)), asked] {
+          if (!self->ended()) self->attempt([&] { self->begin(std::move(*request), asked); });
+        });
   }
   void cancel(const FrontError& reason) {
     give_up();
@@ -152,8 +153,10 @@ void CompletionCall::start_choice(int i) {
   const auto& prompt = request_.prompts[static_cast<size_t>(i / request_.n)];
   v1::GenerateRequest message = request_.choice(prompt, i % request_.n);
   // The others find it computed.
-  if (i % request_.n != 0) message.clear_prompt_progress();
-  choices_[static_cast<size_t>(i)]->start(std::move(message));
+  const bool is_first = i % request_.n == 0;
+  if (!is_first) message.clear_prompt_progress();
+  choices_[static_cast<size_t>(i)]->start(std::move(message),
+                                          is_first ? asked_ : std::chrono::steady_clock::now());
 }
 
 // The prompt's other choices, once its first has something to say: then they find the prompt computed.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -79,6 +80,7 @@ class CompletionCall final : public HttpExchange::Events,
   const service::Caller caller_;
   const MakeReply make_reply_;
   Strand strand_;
+  const std::chrono::steady_clock::time_point asked_ = std::chrono::steady_clock::now();
   std::shared_ptr<HttpExchange> exchange_;  // null: nothing is to be said any more
   std::shared_ptr<const ServedModel> model_;
   ReplyStyle style_;

@@ -1,5 +1,7 @@
 #include "services/front/http/http_server.h"
 
+#include <spdlog/spdlog.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,6 +16,7 @@
 #include <condition_variable>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -30,6 +33,7 @@ using Acceptor = asio::basic_socket_acceptor<asio::generic::stream_protocol>;
 
 constexpr unsigned kMostThreads = 4;
 constexpr std::chrono::milliseconds kAcceptPause{100};  // after a failure, as when descriptors run out
+constexpr std::chrono::minutes kWarnInterval{1};
 constexpr std::string_view kFull =
     "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\n"
     "Content-Type: application/json\r\nContent-Length: 117\r\n\r\n"
@@ -148,10 +152,26 @@ class HttpServer::Impl {
     auto socket = std::make_shared<HttpConnection::Socket>(asio::make_strand(io_));
     acceptor_.async_accept(*socket, [this, socket](const error_code& error) {
       if (error == asio::error::operation_aborted || !acceptor_.is_open()) return;
-      if (error) return pause_and_accept();
+      if (error) {
+        warn_of(error);
+        return pause_and_accept();
+      }
       take(std::move(*socket));
       accept();
     });
+  }
+
+  void warn_of(const error_code& error) {
+    const auto now = std::chrono::steady_clock::now();
+    if (warned_ && now - *warned_ < kWarnInterval) return;
+    warned_ = now;
+    rlimit limit{};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    spdlog::warn(
+        "HTTP: new clients wait: {}; the limit of open files and sockets is {} (ulimit -n, or LimitNOFILE= "
+        "of "
+        "a systemd unit)",
+        error.message(), limit.rlim_cur);
   }
 
   void pause_and_accept() {
@@ -208,6 +228,7 @@ class HttpServer::Impl {
   asio::io_context io_;
   asio::executor_work_guard<asio::io_context::executor_type> work_;
   Acceptor acceptor_;
+  std::optional<std::chrono::steady_clock::time_point> warned_;  // the acceptor's strand's own, as pause_
   asio::steady_timer pause_;
   std::vector<std::thread> threads_;
 };
