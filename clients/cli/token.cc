@@ -9,11 +9,13 @@
 #include <iostream>
 #include <iterator>
 #include <memory>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 
 #include "clients/cli/arguments.h"
 #include "clients/cli/command.h"
+#include "clients/cli/output.h"
 #include "clients/cli/replacement_file.h"
 #include "clients/options/command_line.h"
 #include "engine/base/check.h"
@@ -90,19 +92,34 @@ void check_draft(const ReplacementFile& file, const std::string& token) {
   }
 }
 
+// Of a name there is one token.
+void refuse_known_name(const std::string& name, const std::string& path, const std::string& text) {
+  std::istringstream lines(text);
+  int number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    ++number;
+    std::string first;
+    std::istringstream(line) >> first;
+    if (first != name) continue;
+    throw Error(ErrorCode::invalid_argument, "--name: \"" + name + "\" is at " + path + ":" +
+                                                 std::to_string(number) +
+                                                 " already; accepted: a name that is not there");
+  }
+}
+
 int make(const TokenOptions& options) {
   const std::string token = service::make_token();
-  {
-    // Before anything is written: who is interrupted while it waits leaves nothing.
-    const Turn turn(ReplacementFile::target_of("--file", options.file));
-    ReplacementFile file("--file", options.file);
-    file.write(contents_of(file.path()) + line_of(options, token));
-    file.keep_mode();
-    check_draft(file, token);
-    file.place();
-  }
-  std::cout << token << "\n" << std::flush;
-  if (!std::cout) throw Error(ErrorCode::unavailable, "cannot write to stdout");
+  // Before anything is written: who is interrupted while it waits leaves nothing.
+  const Turn turn(ReplacementFile::target_of("--file", options.file));
+  ReplacementFile file("--file", options.file);
+  const std::string before = contents_of(file.path());
+  refuse_known_name(options.name, file.path(), before);
+  file.write(before + line_of(options, token));
+  file.keep_mode();
+  check_draft(file, token);
+  // First: a token that nobody was told would take the name for nothing.
+  print(token + "\n");
+  file.place();
   return 0;
 }
 

@@ -51,8 +51,16 @@ class Token(unittest.TestCase):
         self.assertEqual((link.is_symlink(), self.path.stat().st_mode & 0o777), (True, 0o640))
         kept = self.path.read_text()
         self.assertEqual([line.split()[0] for line in kept.splitlines()], ["a", "b"])
-        self.check_failure(link, "a", 1, f"{self.path}:3: the name a is there twice")
+        refused = start(link, "a").communicate(timeout=TIMEOUT)
+        self.assertEqual(refused, ("", f'ete token: --name: "a" is at {self.path}:1 already; accepted: a name that is not there\n'))
         self.assertEqual((self.path.read_text(), sorted(os.listdir(self.directory))), (kept, ["link", "tokens", "tokens.lock"]))
+
+    def test_a_token_that_nobody_was_told_takes_no_name(self):
+        with open("/dev/full", "w") as full:
+            process = subprocess.run([ETE, "token", "--file", self.path, "--name", "a"], stdout=full, stderr=subprocess.PIPE, text=True)
+        self.assertEqual((process.returncode, process.stderr), (1, "ete token: cannot write to stdout: No space left on device\n"))
+        self.assertFalse(self.path.exists())
+        self.end(start(self.path, "a"))
 
     def test_a_file_that_another_adds_to(self):
         link = pathlib.Path(self.directory, "link")
