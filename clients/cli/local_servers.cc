@@ -2,6 +2,8 @@
 
 #include <signal.h>
 
+#include <string_view>
+
 #include "clients/cli/arguments.h"
 #include "clients/cli/default_model.h"
 #include "clients/cli/progress_bar.h"
@@ -38,7 +40,8 @@ Error last_words(const std::string& name, const std::string& log_file, const Exi
 }  // namespace
 
 LocalServers::LocalServers(const std::string& model, const std::vector<std::string>& engine_arguments)
-    : worker_(Child::start(worker_command({model, engine_arguments, socket_in(directory_, "worker"),
+    : model_(model),
+      worker_(Child::start(worker_command({model, engine_arguments, socket_in(directory_, "worker"),
                                            kServiceArguments, log_in(directory_, "worker")}))),
       front_(Child::start(front_command({socket_in(directory_, "worker"), socket_in(directory_, "front"),
                                          kServiceArguments, log_in(directory_, "front")}))) {}
@@ -68,9 +71,21 @@ int LocalServers::wait_until_ready(int signal_fd) {
       if (status) bar.draw(status->load_fraction(), status->load_step());
       serving = status && status->state() == v1::GetStatusReply::SERVING;
     }
-    if (serving && front_model({address()})) return 0;
+    if (serving && is_served()) return 0;
     const int signal = next_signal(signal_fd, kProbeInterval);
     if (signal != 0 && signal != SIGCHLD) return signal;
+  }
+}
+
+// Whoever started no worker knows the model by its path.
+bool LocalServers::is_served() {
+  try {
+    return front_model({address()}).has_value();
+  } catch (const Error& error) {
+    const std::string_view what = error.what();
+    constexpr std::string_view kWorker = "the worker at socket 1: ";
+    if (!what.starts_with(kWorker)) throw;
+    throw Error(error.code(), model_ + ": " + std::string(what.substr(kWorker.size())));
   }
 }
 

@@ -32,6 +32,9 @@ class LocalServers {
   std::string address() const;  // the front's
 
  private:
+  bool is_served();
+
+  const std::string model_;
   PrivateDirectory directory_;
   std::mutex polling_;
   Child worker_;

@@ -10,6 +10,7 @@ import os
 import pathlib
 import pty
 import re
+import shutil
 import signal
 import socket
 import struct
@@ -365,6 +366,15 @@ class Failures(RunTest):
         result = self.run_ete("--model", "/nonexistent.gguf", "hello")
         self.assertLess(time.monotonic() - begin, 10)
         self.check_failure(result, 1, "/nonexistent.gguf: no such file")
+
+    def test_a_tokenizer_that_cannot_be_served_is_named_by_its_model(self):
+        directory = tempfile.TemporaryDirectory(dir="/tmp")
+        self.addCleanup(directory.cleanup)
+        model = pathlib.Path(directory.name, "model")
+        shutil.copytree(SOURCE / "models/story-8m", model)
+        (model / "tokenizer.json").write_text("{}")
+        result = self.run_ete("--model", model, "--device", "cpu", "hello")
+        self.check_failure(result, 1, f"ete run: {model}: tokenizer.json: decoder is null")
 
     def test_flag_that_the_engine_refuses_is_a_usage_error(self):
         self.check_failure(self.run_ete(*TINY, "hello", "--kernels", "wgmma"), 2, "--kernels", "wgmma")
