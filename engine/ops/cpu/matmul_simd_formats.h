@@ -24,11 +24,17 @@ struct Scales {
 };
 
 // The processor's own prefetch stops at every page; panels are read in order, so what follows is known.
-template <int bytes, int ahead = 2048, _mm_hint hint = _MM_HINT_T0>
+enum class Cache : uint8_t { l1, l2 };
+template <int bytes, int ahead = 2048, Cache cache = Cache::l1>
 inline void prefetch(const uint8_t* now) {
 #pragma GCC unroll 8
   for (int line = 0; line < bytes; line += 64) {
-    _mm_prefetch(reinterpret_cast<const char*>(now + ahead + line), hint);
+    const char* at = reinterpret_cast<const char*>(now + ahead + line);
+    if constexpr (cache == Cache::l1) {
+      _mm_prefetch(at, _MM_HINT_T0);
+    } else {
+      _mm_prefetch(at, _MM_HINT_T1);
+    }
   }
 }
 

@@ -53,7 +53,7 @@ class TiledPanel {
     const int half = static_cast<int>(step % kSteps);
     if (half == 0) {
       const uint8_t* block = block_of(group);
-      prefetch<kGroupBytes, kAheadBytes, _MM_HINT_T1>(block + group % kGroups * kGroupBytes);
+      prefetch<kGroupBytes, kAheadBytes, Cache::l2>(block + group % kGroups * kGroupBytes);
       bytes_ = signed_bytes<Format>(block, static_cast<int>(group % kGroups), unpacked_[set]);
     }
     Tiles::template dot<set, kHalves>(bytes_ + 256 * half, input_.q + 512 * group + 256 * half, dots_[set]);
