@@ -1,4 +1,5 @@
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/file.h>
 #include <unistd.h>
 
@@ -101,9 +102,9 @@ void refuse_known_name(const std::string& name, const std::string& path, const s
     std::string first;
     std::istringstream(line) >> first;
     if (first != name) continue;
-    throw Error(ErrorCode::invalid_argument, "--name: \"" + name + "\" is at " + path + ":" +
-                                                 std::to_string(number) +
-                                                 " already; accepted: a name that is not there");
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("--name: \"{}\" is at {}:{} already; accepted: a name that is not there", name,
+                            path, number));
   }
 }
 
